@@ -1,0 +1,97 @@
+# The whole workflow. Each target sets up what it needs from a bare clone and is quick when nothing changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# The first Python that is new enough, unless told otherwise: make PYTHON=/path/to/python3.12 setup
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.lock
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
+WORKERS ?= 2
+SEEDS ?= 20000
+FUZZ_ROUNDS ?= 20000
+
+export PIP_ROOT_USER_ACTION := ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-browser demo test unit lint format bench chaos fuzz campaign docs lock clean
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Make .venv with exactly what requirements/dev.lock pins, and the package itself
+
+# The stamp is written last: an interrupted installation starts over. Everything comes from the lock, by hash; the build
+# backend too, which is why the package itself is installed without isolation.
+$(STAMP): $(LOCK) pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed: make PYTHON=/path/to/it setup" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setup: $(VENV) from $(LOCK) ($$($(BIN)/python --version))"
+	@$(PIP) install --require-hashes --requirement $(LOCK)
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Chromium is for the tests marked `browser` only. Where it is missing and cannot be installed they are left out, and
+# a line says so: the file of this name then holds the expression that pytest is given.
+BROWSER_TESTS := $(VENV)/.browser-tests
+setup-browser: $(STAMP) ## Install Chromium, if it is missing and apt can be used
+	@find_browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; }; \
+	if ! find_browser >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "setup: installing chromium"; \
+		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes chromium; } >/dev/null 2>&1 || true; \
+	fi; \
+	if find_browser >/dev/null; then echo "not slow" >$(BROWSER_TESTS); else \
+		echo "setup: no Chromium here and no way to install it: tests marked 'browser' are left out"; \
+		echo "not slow and not browser" >$(BROWSER_TESTS); \
+	fi
+
+demo: setup ## A group of real processes under load; one of them is killed
+	@$(BIN)/coterie demo
+
+test: lint setup-browser ## Lint, types and every test but the slow ones: what must be green
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$$(cat $(BROWSER_TESTS))"
+
+unit: setup ## The unit tests only: seconds
+	@$(BIN)/pytest tests/unit -m "not slow and not browser"
+
+lint: setup ## ruff (rules and format) and mypy, strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "ruff format: run 'make format'" >&2; exit 1; }
+	@$(BIN)/mypy
+
+format: setup ## Let ruff put every file into the house's form
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+bench: setup ## Throughput of groups and unicasts against raw sockets, into out/
+	@mkdir -p out
+	$(BIN)/coterie bench group --members 4 --size 1024 --json | tee out/bench-group.json
+	$(BIN)/coterie bench unicast --json | tee out/bench-unicast.json
+
+chaos: setup ## Kills, pauses and partitions, simulated and with real processes, for longer than `make test` does
+	$(BIN)/coterie sim run --profile channel --seeds 2000 --first-seed $$RANDOM
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow || test $$? -eq 5 # 5: no test is marked slow
+
+fuzz: setup ## Every test on garbage, with many more rounds
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -k "fuzz or garbage" \
+		--hypothesis-profile=fuzz --fuzz-rounds $(FUZZ_ROUNDS) --timeout 1500
+
+campaign: setup ## A long row of simulated runs: make SEEDS=100000 campaign
+	$(BIN)/coterie sim run --profile channel --seeds $(SEEDS)
+
+docs: setup ## Write docs/settings.md anew from the code, and check every link
+	@$(BIN)/coterie settings --markdown >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+	@$(BIN)/python scripts/check_links.py
+
+# The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
+lock: ## Pin the newest versions of everything (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --upgrade \
+		--no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
+
+clean: ## Remove everything that the targets made
+	rm -rf $(VENV) out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,184 @@
+"""Trace files as folds want them: runs put together from files, each incarnation's events in order and without holes.
+
+Nothing here is fatal but the absence of any event: lines that are no events are counted, and where an incarnation's
+numbers have a hole its trace is taken to end there (`truncated`), because what follows may depend on what is missing.
+The trace of a real node that did not stop in good order ends the same way.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from coterie.errors import UserError
+from coterie.trace import Event
+
+SUFFIX = ".jsonl"
+PLACES_MAX = 10
+"""Corrupt lines whose place is remembered."""
+RANGE_MAX = 1_000_000
+"""Sequence numbers that one event may concern: more is a corrupt line."""
+
+_RUN = re.compile(r'"run":\s*("(?:[^"\\]|\\.)*")')
+
+
+@dataclass(slots=True)
+class Reading:
+    """What happened while reading, for whoever has to trust the verdict."""
+
+    events: int = 0
+    corrupt: int = 0
+    corrupt_places: list[str] = field(default_factory=list)
+    ignored: int = 0
+    """Events behind a hole, or there twice."""
+
+    def note_corrupt(self, place: str) -> None:
+        self.corrupt += 1
+        if len(self.corrupt_places) < PLACES_MAX:
+            self.corrupt_places.append(place)
+
+
+@dataclass(slots=True)
+class Run:
+    """The events of one run, ready to be checked."""
+
+    name: str
+    events: list[Event]
+    causal: bool
+    """Nothing stands before its cause: the run was simulated, and is here as it was written."""
+
+
+def find(paths: Sequence[str]) -> list[Path]:
+    """The files behind names of files, folders (all *.jsonl below) and patterns. Raises UserError if one has none."""
+    found: dict[Path, None] = {}
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            files = sorted(path.rglob(f"*{SUFFIX}"))
+        elif path.exists():
+            files = [path]
+        else:
+            files = sorted(Path(name) for name in glob.glob(text, recursive=True) if Path(name).is_file())
+        if not files:
+            what = f"no *{SUFFIX} file in that folder" if path.is_dir() else "there is no such file or folder"
+            raise UserError(f"{text}: {what}: name the files or folders that traces were written to")
+        found.update(dict.fromkeys(files))
+    return list(found)
+
+
+def runs(files: Sequence[Path], reading: Reading) -> Iterator[Run]:
+    """Every run in those files, one after the other; only files that share a run are in memory together."""
+    for group in _groups(files):
+        events: dict[str, list[Event]] = {}
+        homes: dict[str, set[Path]] = {}
+        for file in group:
+            for event in _read(file, reading):
+                events.setdefault(event.run, []).append(event)
+                homes.setdefault(event.run, set()).add(file)
+        for name in list(events):
+            yield _put_together(name, events.pop(name), len(homes[name]) == 1, reading)
+
+
+def _groups(files: Sequence[Path]) -> list[list[Path]]:
+    """Files that share runs, together."""
+    groups: list[tuple[list[Path], set[str]]] = []
+    for file in files:
+        with _open(file) as lines:
+            names = {match[1] for line in lines if (match := _RUN.search(line))}
+        together = [group for group in groups if not group[1].isdisjoint(names)]
+        merged: tuple[list[Path], set[str]] = ([*(f for group in together for f in group[0]), file], names)
+        for group in together:
+            merged[1].update(group[1])
+            groups.remove(group)
+        groups.append(merged)
+    return [group[0] for group in groups]
+
+
+class _open:
+    """The lines of a file; bytes that are no text make their line corrupt, not the reading fail."""
+
+    def __init__(self, file: Path) -> None:
+        try:
+            self._stream = file.open(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+
+    def __enter__(self) -> Iterable[str]:
+        return self._stream
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+
+def _read(file: Path, reading: Reading) -> Iterator[Event]:
+    with _open(file) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                event = Event.from_json(line)
+                _check(event)
+            except (ValueError, TypeError, RecursionError) as error:
+                reading.note_corrupt(f"{file}:{number}: {error}")
+            else:
+                reading.events += 1
+                yield event
+
+
+def _check(event: Event) -> None:
+    """What `from_json` does not know: the shape of what folds use as keys and as ranges. Raises ValueError."""
+    for key, kind in (("conn", int), ("to", str), ("peer", str)):
+        value = event.data.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"data.{key}: {value!r} is not what it should be")
+    if event.first is not None and event.last is not None and not 0 <= event.last - event.first < RANGE_MAX:
+        raise ValueError(f"numbers {event.first} to {event.last} are no range")
+
+
+def _put_together(name: str, events: list[Event], one_file: bool, reading: Reading) -> Run:
+    """Cut every incarnation at its first hole. The order of the file stays, if it is one file and nothing is wrong."""
+    real = any(event.wall is not None for event in events)
+    if one_file and not real and _in_order(events):
+        return Run(name, events, causal=True)
+    whole: list[Event] = []
+    for (node, inc), group in groupby(sorted(events, key=_place), key=lambda event: (event.node, event.inc)):
+        kept, cut = _until_hole(list(group), reading)
+        whole += kept
+        last = kept[-1] if kept else None
+        if last is None or cut or (real and last.kind not in ("stop", "crash", "truncated", "end")):
+            t, wall = (events[0].t, events[0].wall) if last is None else (last.t, last.wall)
+            whole.append(Event(name, node, inc, len(kept), t, "truncated", wall))
+    return Run(name, whole, causal=False)
+
+
+def _place(event: Event) -> tuple[str, int, int]:
+    return event.node, event.inc, event.n
+
+
+def _in_order(events: list[Event]) -> bool:
+    """Whether each incarnation's numbers are 0, 1, 2, ..."""
+    due: dict[tuple[str, int], int] = {}
+    for event in events:
+        who = (event.node, event.inc)
+        if event.n != due.get(who, 0):
+            return False
+        due[who] = event.n + 1
+    return True
+
+
+def _until_hole(events: list[Event], reading: Reading) -> tuple[list[Event], bool]:
+    """The events up to the first missing number, and whether there is one. The same event twice counts once."""
+    kept: list[Event] = []
+    for index, event in enumerate(events):
+        if kept and event.n == kept[-1].n and event == kept[-1]:
+            reading.ignored += 1
+        elif event.n == len(kept):
+            kept.append(event)
+        else:
+            reading.ignored += len(events) - index
+            return kept, True
+    return kept, False

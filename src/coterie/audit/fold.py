@@ -1,0 +1,161 @@
+"""A property is a fold over the events of one run: start, step, finish.
+
+The same object checks a list, a simulated run as it goes, or one part of a stream.
+
+What a fold may rely on, and no more: the events of each incarnation of each node come in the order of `n`. How the
+nodes are interleaved must not change the verdict, unless the property says that it needs causal order (`Order.CAUSAL`).
+A fold also gives the same verdict when its run is split by its key: see `Split`. And it never calls the missing events
+of a dead node a violation: see lives.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+from coterie.trace import Event
+
+State = TypeVar("State")
+
+PROOF_MAX = 8
+"""Events that one violation names at most."""
+FOUND_MAX = 25
+"""Violations that one fold spells out; of the others it says how many there are."""
+
+
+class Order(Enum):
+    """In what order a fold needs its events."""
+
+    PER_NODE = "each incarnation's events by n; the nodes interleaved in any way"
+    CAUSAL = "as PER_NODE, and no event before one that caused it: the order in which a simulated run happens"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a run may be cut into parts that are folded apart from each other.
+
+    `key` gives the part that an event belongs to, always within its run; None means that every part of the run needs
+    it (a view, a crash). So a fold over the whole run and folds over its parts find the same violations.
+    """
+
+    name: str
+    key: Callable[[Event], Hashable | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A property that does not hold, and the events that prove it."""
+
+    property: str
+    text: str
+    events: tuple[Event, ...]
+
+    @builtins.property
+    def run(self) -> str:
+        return self.events[0].run if self.events else ""
+
+    def __str__(self) -> str:
+        where = " ".join(f"{e.node}#{e.inc}:{e.n}" for e in self.events)
+        return f"{self.property}: {self.text} [{where}]"
+
+
+class Found:
+    """The violations that a fold has come across, bounded: a broken run can hold one for each of its events."""
+
+    __slots__ = ("_left_out", "_name", "violations")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left_out = 0
+        self.violations: list[Violation] = []
+
+    def add(self, text: str, *events: Event | None) -> None:
+        if len(self.violations) < FOUND_MAX:
+            proof = tuple(event for event in events if event is not None)[:PROOF_MAX]
+            self.violations.append(Violation(self._name, text, proof))
+        else:
+            self._left_out += 1
+
+    def close(self) -> list[Violation]:
+        """All of them; the last one says how many more there were."""
+        if self._left_out:
+            last = self.violations[-1]
+            more = f"{last.text} (and {self._left_out} more violations like these)"
+            return [*self.violations[:-1], Violation(last.property, more, last.events)]
+        return self.violations
+
+
+class Property(ABC, Generic[State]):
+    """One sentence of docs/properties.md as code. Its objects hold no state of a run: that is in `State`."""
+
+    name: ClassVar[str]
+    """As the documents call it: "G3"."""
+    title: ClassVar[str]
+    sentence: ClassVar[str]
+    """What holds, for a person."""
+    split_by: ClassVar[Split]
+    kinds: ClassVar[tuple[str, ...]]
+    """The kinds of events it reads; it is not called for others."""
+    order: Order = Order.PER_NODE
+
+    @abstractmethod
+    def start(self) -> State:
+        """The state before the first event of a run (or of one part of it)."""
+
+    @abstractmethod
+    def step(self, state: State, event: Event) -> None:
+        """Take one event into account, changing `state`."""
+
+    @abstractmethod
+    def finish(self, state: State) -> list[Violation]:
+        """What does not hold, after the last event."""
+
+
+class Checker:
+    """Steps several properties along one run, event by event; each sees only the kinds that it reads."""
+
+    def __init__(self, properties: Iterable[Property[Any]]) -> None:
+        self._folds = [(p, p.start()) for p in properties]
+        self._by_kind: dict[str, list[tuple[Callable[[Any, Event], None], Any]]] = {}
+        for fold, state in self._folds:
+            for kind in fold.kinds:
+                self._by_kind.setdefault(kind, []).append((fold.step, state))
+        self.events = 0
+
+    def feed(self, event: Event) -> None:
+        self.events += 1
+        steps = self._by_kind.get(event.kind)
+        if steps is not None:
+            for step, state in steps:
+                step(state, event)
+
+    def finish(self) -> list[Violation]:
+        return [violation for fold, state in self._folds for violation in fold.finish(state)]
+
+
+def check(events: Iterable[Event], properties: Sequence[Property[Any]]) -> list[Violation]:
+    """Check any number of runs, whose events may be mixed."""
+    runs: dict[str, Checker] = {}
+    for event in events:
+        checker = runs.get(event.run)
+        if checker is None:
+            checker = runs[event.run] = Checker(properties)
+        checker.feed(event)
+    return [violation for checker in runs.values() for violation in checker.finish()]
+
+
+def split(events: Sequence[Event], fold: Property[Any]) -> list[list[Event]]:
+    """The parts of one run that `fold` may check apart from each other, each in the order of the run."""
+    keyed = [(fold.split_by.key(event), event) for event in events if event.kind in fold.kinds]
+    parts: dict[Hashable, list[Event]] = {key: [] for key, _ in keyed if key is not None}
+    for key, event in keyed:
+        if key is not None:
+            parts[key].append(event)
+        else:
+            for part in parts.values():
+                part.append(event)
+    return list(parts.values()) or [[event for _, event in keyed]]

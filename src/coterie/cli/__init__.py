@@ -1,0 +1,115 @@
+"""The command `coterie`: finds the sub-command, runs it, and turns errors into one line and an exit code.
+
+A sub-command is a module of this package with `add(subparsers)`, whose parsers set the default `run`: a function that
+takes the parsed arguments and returns the exit code. Only the module of the command that was asked for is imported,
+so that help is there at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from coterie import __version__
+from coterie.errors import CoterieError, UserError
+
+OK: Final = 0
+BAD: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "demo": ("coterie.cli.demo", "a group of real processes on this machine, under load, one of them killed"),
+    "sim": ("coterie.cli.sim", "simulated runs with injected faults: run, replay, shrink, list the mutations"),
+    "check": ("coterie.cli.check", "check the traces of a run against the properties"),
+    "bench": ("coterie.cli.bench", "measure real processes over loopback against raw sockets"),
+    "stacks": ("coterie.cli.stacks", "the stacks that come with Coterie, and what is in them"),
+    "protocols": ("coterie.cli.stacks", "every protocol with its settings and its rules"),
+    "settings": ("coterie.cli.settings", "every setting with its flag, environment variable and place in TOML"),
+}
+"""Sub-command to its module and what `coterie --help` says of it."""
+
+DESCRIPTION: Final = """\
+Coterie makes processes a group: they know who is in it, and what one sends, all receive, in order and
+without loss, whatever the network does. How it does so is a stack of protocols that you can look into,
+change, and run in a simulator that injects every fault there is.
+"""
+
+EPILOG: Final = """\
+examples:
+  coterie demo                                      see a group lose a member under load, and lose no message
+  coterie sim run --profile channel --seeds 200     two hundred simulated runs, each with other faults
+  coterie sim replay --profile channel 17 --html run.html   look at one of them
+  coterie stacks reliable                           what is in a stack, with every setting
+  coterie protocols UNICAST3                        what one protocol promises
+  coterie bench group --members 4 --json            how fast it is on this machine
+  coterie COMMAND --help                            more about each command
+
+exit codes:
+  0    fine
+  1    the answer is bad: violations, lost messages, a check that failed
+  2    wrong usage or input; the last line on standard error says what to change
+  130  interrupted
+  141  whoever read the output stopped reading
+
+With --json a command writes one object to standard output; progress and logs go to standard error.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        return _fail(error, USAGE)
+    except CoterieError as error:
+        return _fail(error, BAD)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at exit: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _fail(error: CoterieError, code: int) -> int:
+    print(f"coterie: {error}", file=sys.stderr)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    parser = make_parser(next((word for word in arguments if not word.startswith("-")), None))
+    options = parser.parse_args(arguments)
+    run = getattr(options, "run", None)
+    if run is None:
+        parser.print_help()
+        return USAGE
+    code: int = run(options)
+    return code
+
+
+def make_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser with `command` complete, and the others as far as the list of commands needs them."""
+    parser = argparse.ArgumentParser(
+        prog="coterie",
+        usage="coterie [--help] [--version] COMMAND ...",
+        description=DESCRIPTION,
+        epilog="\n".join(["commands:", *(f"  {name:10} {what}" for name, (_, what) in COMMANDS.items()), "", EPILOG]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"coterie {__version__}")
+    subparsers = parser.add_subparsers(prog="coterie", metavar="COMMAND", help=argparse.SUPPRESS)
+    if command in COMMANDS:
+        importlib.import_module(COMMANDS[command][0]).add(subparsers)
+    else:
+        for name in COMMANDS:
+            subparsers.add_parser(name)
+    return parser

@@ -1,0 +1,1 @@
+"""The demonstration: what the floor that exists can do, shown with real processes in a few seconds."""

@@ -1,0 +1,245 @@
+"""FIXED: a membership without agreement, for groups whose processes are known beforehand.
+
+Promises: every process that can be reached and is not suspected is in this member's own view, and gets this member's
+multicasts without a hole from the number that it was told (WELCOME). Each member has its own views (it is their
+creator): two members' views agree once the network is quiet, but nothing is agreed on. A member that was suspected
+and comes back, or that restarts as a new incarnation, is welcomed again and told where the stream goes on. Agreement
+is GMS's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coterie.group.events import Event, PeerClosed, PeerConnected, StreamOpened, Suspect, Unsuspect, ViewChange
+from coterie.group.members import Address, View, ViewId
+from coterie.group.packet import Packet
+from coterie.group.protocol import Protocol
+from coterie.group.protocols.nakack import Nakack
+from coterie.group.wire import Codec
+from coterie.runtime.base import Timer
+from coterie.settings import setting
+
+if TYPE_CHECKING:
+    from coterie.group.stack import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """You are in my view: my multicasts start at `start` for you. Repeated until JOINED comes back."""
+
+    epoch: int
+    """How often I have welcomed you: a later one overrides an earlier one."""
+    start: int
+    want: bool
+    """I have no stream of yours: welcome me, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """I know where your stream starts."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """I leave for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSettings:
+    welcome_interval: float = setting(0.1, "time between repeated welcomes", unit="s", minimum=0.001)
+
+
+class Guest:
+    """What we told another member about our stream, and it told us about its own."""
+
+    __slots__ = ("answered", "epoch", "heard_epoch", "start")
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.start = 0
+        self.answered = True
+        self.heard_epoch = 0
+
+
+class Fixed(Protocol):
+    """Membership without agreement: whoever can be reached is in the view."""
+
+    name = "FIXED"
+    id = 19
+    role = "membership"
+    needs_below = ("reliable multicast",)
+    Settings = FixedSettings
+    codec = Codec({1: Welcome, 2: Joined, 3: Bye})
+    rules = {
+        "fixed.welcome": "a member that can be reached is told where our stream starts for it",
+        "fixed.welcome_repeated": "a welcome is repeated until it is answered",
+        "fixed.welcome_wanted": "a member that lost our stream asks to be welcomed again",
+        "fixed.removed": "a suspected member is removed from the view",
+        "fixed.returned": "a member that was suspected in error is welcomed again",
+        "fixed.reincarnated": "a new incarnation replaces the old one",
+        "fixed.bye": "a member that says good-bye is removed at once",
+    }
+
+    settings: FixedSettings
+
+    def attach(self, stack: Stack) -> None:
+        super().attach(stack)
+        self._nakack = stack.find(Nakack)
+        self._guests: dict[Address, Guest] = {}
+        self._coming: dict[Address, None] = {}
+        """Members that are to be added once no message of ours is half sent."""
+        self._gone: dict[str, int] = {}
+        """Per name: the highest incarnation that said good-bye or was replaced. It does not come back."""
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        self._install([self.stack.local])
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.send(Bye(), None)
+
+    # Who is in.
+
+    def up_event(self, event: Event) -> None:
+        match event:
+            case PeerConnected(peer):
+                self._returns((peer,))
+            case Unsuspect(members):
+                self._returns(members)
+            case Suspect(members):
+                self._goes(members)
+            case PeerClosed(peer, True):
+                self._goes((peer,))
+        super().up_event(event)
+
+    def _returns(self, members: tuple[Address, ...]) -> None:
+        for member in members:
+            self._coming[member] = None
+        self._nakack.between_trains(self._add_coming)
+
+    def _goes(self, members: tuple[Address, ...]) -> None:
+        for member in members:
+            self._coming.pop(member, None)
+        self._remove(members)
+
+    def _add_coming(self) -> None:
+        coming, self._coming = self._coming, {}
+        for member in coming:
+            self._add(member)
+
+    def _add(self, peer: Address) -> None:
+        members = self.stack.view.members
+        if peer in members or peer.incarnation <= self._gone.get(peer.name, -1) or peer.name == self.stack.local.name:
+            return
+        others = [m for m in self._guests if m.name == peer.name and m != peer]
+        if any(m.incarnation > peer.incarnation for m in others):
+            return
+        for old in others:
+            self.rule("fixed.reincarnated")
+            self._forget(old)
+        guest = self._guests.get(peer)
+        if guest is None:
+            guest = self._guests[peer] = Guest()
+        else:
+            self.rule("fixed.returned")
+        self._welcome(guest)
+        self._install([m for m in members if m.name != peer.name] + [peer], welcomed=[peer])
+        self._say_welcome(peer, guest)
+
+    def _remove(self, gone: tuple[Address, ...]) -> None:
+        members = self.stack.view.members
+        staying = [m for m in members if m not in gone or m == self.stack.local]
+        if len(staying) < len(members):
+            self.rule("fixed.removed")
+            self._install(staying)
+
+    def _forget(self, member: Address) -> None:
+        self._gone[member.name] = max(member.incarnation, self._gone.get(member.name, -1))
+        self._guests.pop(member, None)
+
+    def _install(
+        self, members: list[Address], welcomed: list[Address] | None = None, opened: dict[Address, int] | None = None
+    ) -> None:
+        stack = self.stack
+        view = View(ViewId(stack.view.id.counter + 1, stack.local), tuple(sorted(members)))
+        stack.view = view
+        if stack.trace.on:
+            stack.trace.emit(
+                "view", view=view.id, members=[str(m) for m in view.members],
+                welcomed={str(m): self._guests[m].start for m in welcomed or ()},
+                start={str(m): n for m, n in (opened or {}).items()},
+            )  # fmt: skip
+        stack.below(self).down_event(ViewChange(view))
+        stack.above(self).up_event(ViewChange(view))
+
+    # Where the streams start.
+
+    def _welcome(self, guest: Guest) -> None:
+        guest.epoch += 1
+        guest.start = self._nakack.sent + 1
+        guest.answered = False
+        self.rule("fixed.welcome")
+
+    def _say_welcome(self, peer: Address, guest: Guest) -> None:
+        self.send(Welcome(guest.epoch, guest.start, not self._nakack.has(peer)), peer)
+        if self._timer is None:
+            self._timer = self.runtime.call_later(self.settings.welcome_interval, self._repeat)
+
+    def _repeat(self) -> None:
+        self._timer = None
+        for peer, guest in self._guests.items():
+            if not guest.answered and peer in self.stack.view:
+                self.rule("fixed.welcome_repeated")
+                self._say_welcome(peer, guest)
+
+    def up(self, batch: list[Packet]) -> None:
+        mine = [packet for packet in batch if packet.proto == self.id]
+        if mine:
+            batch = [packet for packet in batch if packet.proto != self.id]
+        if batch:
+            self.pass_up(batch)  # first: NAKACK has delivered all of it, so it comes before a stream that opens anew
+        for packet in mine:
+            self._handle(packet.sender, self.decode(packet))
+
+    def _handle(self, peer: Address, message: object) -> None:
+        guest = self._guests.get(peer)
+        if guest is None or peer not in self.stack.view:
+            return  # it will say it again
+        match message:
+            case Welcome(epoch, start, want):
+                self._welcomed(peer, guest, epoch, start)
+                if want:
+                    self._wanted(peer, guest)
+            case Joined(epoch):
+                if epoch == guest.epoch:
+                    guest.answered = True
+            case Bye():
+                self.rule("fixed.bye")
+                self._forget(peer)
+                self._remove((peer,))
+
+    def _wanted(self, peer: Address, guest: Guest) -> None:
+        if not guest.answered:
+            self._say_welcome(peer, guest)
+            return
+        # It gave our stream up while we kept counting on it. It is owed nothing more of the old one, which may be what
+        # we wait for; where the new one starts is for `_returns` to find.
+        self.rule("fixed.welcome_wanted")
+        self._remove((peer,))
+        self._returns((peer,))
+
+    def _welcomed(self, peer: Address, guest: Guest, epoch: int, start: int) -> None:
+        if epoch < guest.heard_epoch or start < 1:
+            return
+        if epoch > guest.heard_epoch or not self._nakack.has(peer):
+            guest.heard_epoch = epoch
+            if self._nakack.open(peer, start):
+                self._install(list(self.stack.view.members), opened={peer: start})
+                self.stack.above(self).up_event(StreamOpened(peer, start))
+        self.send(Joined(epoch), peer)

@@ -1,0 +1,405 @@
+"""NAKACK: reliable FIFO multicast.
+
+Promises: what a member multicasts in a view, every member that stays delivers once, unaltered, in the order in which
+it was stamped. Each sender numbers its bundles; receivers ask for the ones they miss, in ranges, from the sender or,
+when it is gone or does not answer, from anyone who still has them; everybody keeps a bundle until its sender says
+that it is stable (STABLE). A lost last bundle is noticed because a sender that falls silent repeats its highest
+number.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coterie.group import bundle
+from coterie.group.events import Event, StreamEnded, ViewChange, Writable
+from coterie.group.members import Address
+from coterie.group.packet import AGAIN, APP, MCAST, TRAIN, TRAIN_END, Packet
+from coterie.group.protocol import Protocol
+from coterie.group.window import Ranges, Window
+from coterie.group.wire import Codec
+from coterie.runtime.base import Timer
+from coterie.settings import setting
+
+if TYPE_CHECKING:
+    from coterie.group.stack import Stack
+
+UNBOUNDED = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send me these bundles of `sender` again."""
+
+    sender: Address
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Highest:
+    """The highest number that I have used: whoever has not seen it, ask."""
+
+    seqno: int
+
+
+@dataclass(frozen=True, slots=True)
+class NakackSettings:
+    window: int = setting(16384, "bundles that may be sent and not yet stable", unit="bundles", minimum=1)
+    ask_delay: float = setting(0.01, "from noticing a hole to asking for it", unit="s", minimum=0)
+    ask_max_delay: float = setting(0.5, "longest pause between two requests for the same hole", unit="s", minimum=0.001)
+    ask_most: int = setting(64, "bundles asked for at a time, per sender", unit="bundles", minimum=1)
+    ask_others_after: int = setting(3, "requests that a sender may leave unanswered before others are asked", minimum=1)
+    highest_interval: float = setting(
+        0.1, "how soon a silent sender repeats its highest number", unit="s", minimum=0.001
+    )
+    keep_departed: float = setting(
+        10.0, "how long a departed member's bundles are kept for those who miss some", unit="s", minimum=0
+    )
+
+
+class Stream:
+    """One sender's multicasts as seen here."""
+
+    __slots__ = ("asks", "departed", "rumour", "sender", "window")
+
+    def __init__(self, sender: Address, window: Window) -> None:
+        self.sender = sender
+        self.window = window
+        self.asks = 0
+        """Requests since something last moved."""
+        self.departed: float | None = None
+        """When its sender left the view."""
+        self.rumour = 0
+        """Highest number that others have heard of."""
+
+
+class Nakack(Protocol):
+    """Reliable FIFO multicast: numbers, holes, retransmission, retention."""
+
+    name = "NAKACK"
+    id = 16
+    role = "reliable multicast"
+    needs_below = ("transport",)
+    Settings = NakackSettings
+    codec = Codec({1: Ask, 2: Highest})
+    rules = {
+        "nakack.ask_sender": "a hole is asked for from the sender",
+        "nakack.ask_others": "a hole is asked for from others when its sender is gone or does not answer",
+        "nakack.resend_own": "the sender sends again exactly what was asked for",
+        "nakack.resend_foreign": "a member sends another's bundle again",
+        "nakack.highest": "a sender that falls silent repeats its highest number until it is stable",
+        "nakack.last_lost": "a lost last bundle is noticed through the highest number",
+        "nakack.duplicate": "a bundle that came twice is delivered once",
+        "nakack.window_full": "a sender whose window is full waits",
+        "nakack.departed_kept": "a departed member's bundles are kept for those who miss some",
+        "nakack.reopened": "a stream that a member lost track of starts again at a stated number",
+    }
+
+    settings: NakackSettings
+
+    def attach(self, stack: Stack) -> None:
+        super().attach(stack)
+        self.own = Stream(stack.local, Window(0, UNBOUNDED))  # `full` is what bounds our own
+        self.streams: dict[Address, Stream] = {stack.local: self.own}
+        self.sent = 0
+        """Highest number stamped here."""
+        self._own_turn_comes = False
+        self._in_train = False
+        self._after_train: list[Callable[[], None]] = []
+        self._ask_timer: Timer | None = None
+        self._ask_delay = self.settings.ask_delay
+        self._highest_timer: Timer | None = None
+        self._sent_at_last_run = 0
+        self._was_full = False
+        self._reap_timer: Timer | None = None
+        self._rumour_timer: Timer | None = None
+
+    def stop(self) -> None:
+        for timer in (self._ask_timer, self._highest_timer, self._reap_timer, self._rumour_timer):
+            if timer is not None:
+                timer.cancel()
+
+    # Down: stamp, keep, send, and deliver to ourselves once this turn is over.
+
+    @property
+    def full(self) -> bool:
+        """No more bundles may be stamped before some are stable."""
+        if self.sent - self.own.window.forgotten < self.settings.window:
+            return False
+        if not self._was_full:
+            self._was_full = True
+            self.rule("nakack.window_full")
+        return True
+
+    def down(self, packet: Packet) -> None:
+        if packet.carrier != MCAST or packet.seqno:
+            self.pass_down(packet)
+            return
+        stack = self.stack
+        self.sent = seqno = self.sent + 1
+        packet.seqno = seqno
+        packet.sender = stack.local
+        packet.view = stack.view.tag
+        if stack.trace.on:
+            app = packet.proto == APP
+            stack.trace.emit(
+                "send", view=stack.view.id, sender=stack.local, first=seqno, last=seqno, to="all", app=app,
+                count=bundle.count(packet), sum=zlib.crc32(packet.body),
+            )  # fmt: skip
+        self.own.window.add(packet)
+        if packet.flags & TRAIN:
+            self._in_train = not packet.flags & TRAIN_END
+            if self._after_train and not self._in_train:
+                self.runtime.call_soon(self._train_ended)
+        if not self._own_turn_comes:
+            self._own_turn_comes = True
+            self.runtime.call_soon(self._deliver_own)
+        if self._highest_timer is None:
+            self._highest_timer = self.runtime.call_later(self.settings.highest_interval, self._tell_highest)
+        self.pass_down(packet)
+
+    def between_trains(self, call: Callable[[], None]) -> None:
+        """Call when no message of ours is half sent: now, if that is so. A stream can only start there for a member."""
+        if self._in_train:
+            self._after_train.append(call)
+        else:
+            call()
+
+    def _train_ended(self) -> None:
+        waiting, self._after_train = self._after_train, []
+        for call in waiting:
+            self.between_trains(call)
+
+    def _deliver_own(self) -> None:
+        out: list[Packet] = []
+        self._own_turn_comes = False
+        self.own.window.take(out)
+        self._hand_up(out)
+
+    # Up: fill the sender's window and pass on what is in order.
+
+    def up(self, batch: list[Packet]) -> None:
+        out: list[Packet] = []
+        streams = self.streams
+        for packet in batch:
+            if packet.carrier == MCAST:
+                stream = streams.get(packet.sender)
+                if stream is None:
+                    self.count("unknown_sender")
+                    continue
+                window = stream.window
+                if not window.add(packet):
+                    self.count("duplicates")
+                    self.rule("nakack.duplicate")
+                    continue
+                if self.stack.trace.on:
+                    self.stack.trace.emit("receive", sender=packet.sender, first=packet.seqno, last=packet.seqno)
+                if packet.seqno == window.delivered + 1:
+                    stream.asks = 0
+                    window.take(out)
+                if window.delivered != window.received:
+                    self._ask_soon()
+            elif packet.proto == self.id:
+                self._handle(packet)
+            else:
+                out.append(packet)
+        if out:
+            self._hand_up(out)
+
+    def _hand_up(self, out: list[Packet]) -> None:
+        if self.stack.trace.on:
+            for packet in out:
+                if packet.carrier == MCAST and packet.proto != APP:
+                    self.stack.trace.emit(
+                        "deliver", view=self.stack.view.id, sender=packet.sender, first=packet.seqno,
+                        last=packet.seqno, count=1, sum=zlib.crc32(packet.body), app=False,
+                    )  # fmt: skip
+        self.pass_up(out)
+
+    def _handle(self, packet: Packet) -> None:
+        match self.decode(packet):
+            case Ask(sender, ranges):
+                self._resend(packet.sender, sender, ranges)
+            case Highest(seqno):
+                stream = self.streams.get(packet.sender)
+                if stream is not None and seqno > stream.window.received:
+                    self._believe(stream, seqno)
+
+    def heard_of(self, sender: Address, highest: int) -> None:
+        """Another member says that `sender` has used numbers up to `highest`. They may well be on their way to us."""
+        stream = self.streams.get(sender)
+        if stream is not None and stream is not self.own and highest > max(stream.window.received, stream.rumour):
+            stream.rumour = highest
+            if self._rumour_timer is None:
+                self._rumour_timer = self.runtime.call_later(self.settings.highest_interval, self._look_at_rumours)
+
+    def _look_at_rumours(self) -> None:
+        self._rumour_timer = None
+        for stream in self.streams.values():
+            if stream.rumour > stream.window.received:
+                self._believe(stream, stream.rumour)
+
+    def _believe(self, stream: Stream, highest: int) -> None:
+        self.rule("nakack.last_lost")
+        stream.window.told(highest)
+        self._ask_soon()
+
+    # Holes.
+
+    def _ask_soon(self) -> None:
+        if self._ask_timer is None:
+            self._ask_delay = self.settings.ask_delay
+            self._ask_timer = self.runtime.call_later(self._ask_delay, self._ask)
+
+    def _ask(self) -> None:
+        self._ask_timer = None
+        holes = False
+        for stream in self.streams.values():
+            ranges = stream.window.missing(self.settings.ask_most)
+            if not ranges or stream is self.own:
+                continue
+            target = self._whom_to_ask(stream)
+            stream.asks += 1
+            holes = True
+            if target is not None:
+                self.count("asks")
+                self.send(Ask(stream.sender, ranges), target)
+        if holes:
+            self._ask_delay = min(max(self._ask_delay, 0.001) * 2, self.settings.ask_max_delay)
+            self._ask_timer = self.runtime.call_later(self._ask_delay, self._ask)
+
+    def _whom_to_ask(self, stream: Stream) -> Address | None:
+        """The sender; or, if it is gone or has not answered several times, the others in turn."""
+        members = self.stack.view.members
+        patience = self.settings.ask_others_after
+        if stream.sender in members and (stream.asks < patience or stream.asks % 2 == 0):
+            self.rule("nakack.ask_sender")
+            return stream.sender
+        others = [m for m in members if m not in (self.stack.local, stream.sender)]
+        if not others:
+            return stream.sender if stream.sender in members else None
+        self.rule("nakack.ask_others")
+        return others[(stream.asks // 2) % len(others)]
+
+    def _resend(self, to: Address, sender: Address, ranges: Ranges) -> None:
+        stream = self.streams.get(sender)
+        if stream is None:
+            self.count("cannot_resend")
+            return
+        left = self.settings.ask_most  # whatever a peer asks for, one request costs no more than this
+        for first, last in ranges:
+            for seqno in range(first, min(last, first + left - 1) + 1):
+                left -= 1
+                packet = stream.window.slots.get(seqno)
+                if packet is None:
+                    self.count("cannot_resend")
+                    continue
+                self.rule("nakack.resend_own" if stream is self.own else "nakack.resend_foreign")
+                self.count("resent")
+                if self.stack.trace.on:
+                    self.stack.trace.emit(
+                        "retransmit", sender=sender, first=seqno, last=seqno, to=str(to), reason="asked"
+                    )
+                self.pass_down(packet.copy(to, AGAIN))
+
+    # A lost last bundle.
+
+    def _tell_highest(self) -> None:
+        self._highest_timer = None
+        if self.own.window.forgotten == self.sent:
+            return  # all of it is stable: silence is fine
+        if self.sent == self._sent_at_last_run:
+            self.rule("nakack.highest")
+            self.send(Highest(self.sent), None)
+        self._sent_at_last_run = self.sent
+        self._highest_timer = self.runtime.call_later(self.settings.highest_interval, self._tell_highest)
+
+    # What STABLE and membership ask and tell.
+
+    def digest(self) -> dict[Address, tuple[int, int]]:
+        """Per sender: the highest number delivered here, and the highest known to exist."""
+        return {sender: (s.window.delivered, s.window.received) for sender, s in self.streams.items()}
+
+    def stable(self, sender: Address, upto: int, reason: str = "stable") -> None:
+        """Nobody will ask for `sender`'s bundles up to this one any more."""
+        stream = self.streams.get(sender)
+        if stream is None or not stream.window.forget(upto):
+            return
+        if self.stack.trace.on:
+            self.stack.trace.emit(
+                "discard", view=self.stack.view.id, sender=sender, last=stream.window.forgotten, reason=reason
+            )
+        if stream is self.own and self._was_full and not self.full:
+            self._was_full = False
+            self.stack.above(self).up_event(Writable())
+
+    def open(self, sender: Address, start: int) -> bool:
+        """The stream of `sender` begins at `start` for us. False if we are past that already."""
+        stream = self.streams.get(sender)
+        if stream is not None:
+            stream.departed = None
+            old = stream.window
+            if old.delivered >= start - 1:
+                return False
+            self.rule("nakack.reopened")
+            self.count("reopened")
+            stream.window = Window(start - 1, self.settings.window)
+            for packet in old.slots.values():
+                stream.window.add(packet)
+            stream.window.told(old.received)
+            if not stream.window.complete:
+                self._ask_soon()
+            self.runtime.call_soon(self._deliver_early, stream)  # after what membership passes up in this very turn
+        else:
+            self.streams[sender] = Stream(sender, Window(start - 1, self.settings.window))
+        return True
+
+    def _deliver_early(self, stream: Stream) -> None:
+        """What came before its stream was opened there. Taken only now: more may have come since, and follows it."""
+        out: list[Packet] = []
+        stream.window.take(out)
+        if out:
+            self._hand_up(out)
+
+    def has(self, sender: Address) -> bool:
+        return sender in self.streams
+
+    def held(self) -> dict[str, int]:
+        streams = self.streams.values()
+        return {
+            "unstable": sum(s.window.received - s.window.forgotten for s in streams if s.departed is None),
+            "undelivered": sum(s.window.received - s.window.delivered for s in streams if s.departed is None),
+        }
+
+    def down_event(self, event: Event) -> None:
+        if isinstance(event, ViewChange):
+            self._view_changed(event)
+        super().down_event(event)
+
+    def _view_changed(self, event: ViewChange) -> None:
+        now = self.runtime.now()
+        for sender, stream in self.streams.items():
+            if sender in event.view:
+                stream.departed = None
+            elif stream.departed is None:
+                stream.departed = now
+                self.rule("nakack.departed_kept")
+                if self._reap_timer is None:
+                    self._reap_timer = self.runtime.call_later(self.settings.keep_departed, self._reap)
+
+    def _reap(self) -> None:
+        """Forget the streams of those who left long ago."""
+        self._reap_timer = None
+        deadline = self.runtime.now() - self.settings.keep_departed
+        departed = [s for s in self.streams.values() if s.departed is not None]
+        for stream in departed:
+            assert stream.departed is not None
+            if stream.departed <= deadline:
+                self.stable(stream.sender, stream.window.delivered, "left")
+                del self.streams[stream.sender]
+                self.stack.above(self).up_event(StreamEnded(stream.sender, MCAST, 0))
+        if any(s.departed is not None for s in self.streams.values()):
+            self._reap_timer = self.runtime.call_later(self.settings.keep_departed, self._reap)

@@ -1,0 +1,500 @@
+"""UNICAST3: reliable FIFO unicast.
+
+Promises: what one member sends to another on a connection is delivered once, in order, without holes; closing a
+connection loses nothing. Receivers ack cumulatively, once per batch and not more often than `ack_interval`; senders
+drop what is acked. A receiver asks for exactly what it misses; a sender only ever resends its highest unit on its own
+account, when nothing moved between two runs of the retransmission task. An ack is sent at most `ack_interval` after
+it is due, and a resend at most two runs of the task after the last movement. The state of a connection is in
+unicast3_entries.py.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coterie.errors import UserError
+from coterie.group import bundle
+from coterie.group.events import Event, StreamEnded, ViewChange
+from coterie.group.members import Address
+from coterie.group.packet import AGAIN, APP, FIRST, UCAST, Packet
+from coterie.group.protocol import Protocol
+from coterie.group.protocols.unicast3_entries import ReceiverEntry, SenderEntry, State, Tombstone
+from coterie.group.window import Ranges, Window
+from coterie.group.wire import Codec
+from coterie.runtime.base import Timer
+from coterie.settings import setting
+
+if TYPE_CHECKING:
+    from coterie.group.stack import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """I have delivered everything up to here."""
+
+    conn: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """I miss these."""
+
+    conn: int
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class SendFirstSeqno:
+    """I do not know where this connection starts."""
+
+    conn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """This connection is over."""
+
+    conn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unicast3Settings:
+    ack_interval: float = setting(0.02, "least time between two acks on a connection", unit="s", minimum=0)
+    retransmit_interval: float = setting(0.1, "how often the retransmission task runs", unit="s", minimum=0.001)
+    window: int = setting(16384, "how far ahead of the last delivered a unit may be", unit="bundles", minimum=1)
+    ask_most: int = setting(64, "units asked for at a time", unit="bundles", minimum=1)
+    conn_expiry_timeout: float = setting(120.0, "idle time until a connection is closed; 0: never", unit="s", minimum=0)
+    conn_close_timeout: float = setting(60.0, "time from CLOSING to CLOSED", unit="s", minimum=0)
+
+
+TOMBSTONES_MAX = 1024
+
+
+class Unicast3(Protocol):
+    """Reliable FIFO unicast with cumulative, delayed acks and receiver-driven retransmission."""
+
+    name = "UNICAST3"
+    id = 17
+    role = "reliable unicast"
+    needs_below = ("transport",)
+    Settings = Unicast3Settings
+    codec = Codec({1: Ack, 2: Ask, 3: SendFirstSeqno, 4: Close})
+    rules = {
+        "unicast3.ack_batch": "one cumulative ack for a whole batch",
+        "unicast3.ack_delayed": "an ack that would come too soon after the last one is delayed and merged",
+        "unicast3.acked": "an ack removes everything up to it from the sender",
+        "unicast3.resend_highest": "only the highest unit is resent, on the second run in which nothing moved",
+        "unicast3.ask": "the receiver asks for exactly what it misses",
+        "unicast3.answer": "the sender answers with exactly what was asked for",
+        "unicast3.first_creates": "the unit with the first flag creates the receiver's entry",
+        "unicast3.first_in_batch": "in a batch the first unit is taken first, wherever it stands",
+        "unicast3.first_wanted": "a unit of an unknown connection sets a flag; the task sends SEND_FIRST_SEQNO",
+        "unicast3.first_sent": "SEND_FIRST_SEQNO is answered with the first unit only",
+        "unicast3.duplicate": "a unit that came twice is delivered once, and acked again",
+        "unicast3.old_connection": "a unit or message of an old connection is ignored",
+        "unicast3.new_connection": "a newer connection replaces the older one",
+        "unicast3.revived": "a connection that was reaped here while its sender kept it goes on where it was",
+        "unicast3.expired": "an idle connection becomes CLOSING",
+        "unicast3.closing_flushes": "a CLOSING connection goes on resending until everything is acked",
+        "unicast3.reopened": "a send on a CLOSING connection makes it OPEN again",
+        "unicast3.closed": "a CLOSING connection becomes CLOSED after its time-out, and is removed",
+        "unicast3.close_sent": "the sender of a removed connection tells the receiver",
+        "unicast3.close_received": "CLOSE removes the receiver's entry",
+        "unicast3.to_self": "a unit to oneself takes the same way",
+    }
+
+    settings: Unicast3Settings
+
+    def attach(self, stack: Stack) -> None:
+        super().attach(stack)
+        if self.settings.ack_interval >= self.settings.retransmit_interval:
+            raise UserError(
+                "UNICAST3: ack_interval must be shorter than retransmit_interval: acks that come later than the "
+                "retransmission task would make it resend what arrived"
+            )
+        self.senders: dict[Address, SenderEntry] = {}
+        self.receivers: dict[Address, ReceiverEntry] = {}
+        self._tombstones: dict[Address, Tombstone] = {}
+        self._next_conn = 0
+        self._task_timer: Timer | None = None
+        self._ack_timer: Timer | None = None
+        self._acks_due: dict[Address, ReceiverEntry] = {}
+
+    def start(self) -> None:
+        # Rises also over restarts of a process that keeps its address.
+        self._next_conn = int(self.runtime.wall() * 10) & 0x7FFFFFFF
+
+    def stop(self) -> None:
+        for timer in (self._task_timer, self._ack_timer):
+            if timer is not None:
+                timer.cancel()
+
+    # Sending.
+
+    def down(self, packet: Packet) -> None:
+        if packet.carrier != UCAST or packet.seqno or packet.dest is None:
+            self.pass_down(packet)
+            return
+        dest = packet.dest
+        entry = self.senders.get(dest)
+        if entry is None or entry.state is State.CLOSED:
+            entry = self._open_sender(dest)
+        elif entry.left and len(entry.unacked) >= self.settings.window:
+            self.count("undeliverable")  # nobody out there acks, and no flow control holds the sender back
+            return
+        elif entry.state is State.CLOSING:
+            self.rule("unicast3.reopened")
+            self._set_state(entry, State.OPEN)
+        entry.touched = self.runtime.now()
+        entry.stamp(packet, self.stack.local)
+        packet.view = self.stack.view.tag
+        if self.stack.trace.on:
+            app = packet.proto == APP
+            self.stack.trace.emit(
+                "send", view=self.stack.view.id, sender=self.stack.local, first=entry.sent, last=entry.sent,
+                count=bundle.count(packet), sum=zlib.crc32(packet.body),
+                to=str(dest), conn=entry.conn, app=app,
+            )  # fmt: skip
+        if dest == self.stack.local:
+            self.rule("unicast3.to_self")
+        self.pass_down(packet)
+
+    def _open_sender(self, dest: Address) -> SenderEntry:
+        self._next_conn += 1
+        entry = self.senders[dest] = SenderEntry(dest, self._next_conn, self.runtime.now())
+        entry.left = dest not in self.stack.view
+        self._trace_state(entry)
+        self._keep_task_running()
+        return entry
+
+    def close(self, dest: Address) -> None:
+        """Close the connection to `dest`. What it has not acked is still sent again until it has."""
+        entry = self.senders.get(dest)
+        if entry is not None and entry.state is State.OPEN:
+            entry.touched = self.runtime.now()
+            self._set_state(entry, State.CLOSING)
+
+    # Receiving.
+
+    def up(self, batch: list[Packet]) -> None:
+        out: list[Packet] = []
+        touched: dict[Address, ReceiverEntry] = {}
+        if len(batch) > 1:
+            for packet in batch:
+                if packet.flags & FIRST and packet.carrier == UCAST and packet is not batch[0]:
+                    self.rule("unicast3.first_in_batch")
+                    self._entry_for(packet)
+        now = self.runtime.now()
+        for packet in batch:
+            if packet.carrier == UCAST:
+                entry = self._entry_for(packet)
+                if entry is not None:
+                    entry.touched = now
+                    if entry.state is State.CLOSING:
+                        self._set_state(entry, State.OPEN)
+                    if entry.window is not None:
+                        self._take(entry, entry.window, packet, out)
+                        touched[packet.sender] = entry
+            elif packet.proto == self.id:
+                self._handle(packet.sender, self.decode(packet))
+            else:
+                out.append(packet)
+        if out:
+            self._hand_up(out)
+        for entry in touched.values():
+            self._ack(entry, now)
+
+    def _take(self, entry: ReceiverEntry, window: Window, packet: Packet, out: list[Packet]) -> None:
+        if packet.seqno == window.delivered + 1 and not window.slots:
+            window.delivered = window.forgotten = packet.seqno  # the common case: next in line, nothing waits
+            if packet.seqno > window.received:
+                window.received = packet.seqno
+            out.append(packet)
+        else:
+            fresh = window.add(packet)
+            window.take(out)  # also if it came before: what was early may be next now
+            window.forget(window.delivered)
+            if not fresh:
+                self.rule("unicast3.duplicate")
+                self.count("needless" if packet.flags & AGAIN else "duplicates")
+                return
+        entry.units += 1
+        if self.stack.trace.on:
+            self.stack.trace.emit(
+                "receive", sender=packet.sender, first=packet.seqno, last=packet.seqno, conn=packet.conn
+            )
+
+    def _entry_for(self, packet: Packet) -> ReceiverEntry | None:
+        """The receiver's entry that a unit belongs to, made if need be; None if it is of an old connection."""
+        sender, conn = packet.sender, packet.conn
+        entry = self.receivers.get(sender)
+        if entry is not None and entry.conn == conn:
+            if packet.flags & FIRST:
+                self._begin(entry, packet.seqno)
+            elif entry.window is None:
+                entry.want_first = True
+                entry.keep_early(packet, self.settings.window)
+            return entry
+        tombstone = self._tombstones.get(sender)
+        if (entry is not None and conn < entry.conn) or (tombstone is not None and not tombstone.admits(conn)):
+            self.rule("unicast3.old_connection")
+            self.count("old_connection")
+            return None
+        if entry is not None:
+            self.rule("unicast3.new_connection")
+            self._bury(entry, closed=True)
+        entry = self.receivers[sender] = ReceiverEntry(sender, conn, self.runtime.now())
+        self._trace_state(entry)
+        self._keep_task_running()
+        if tombstone is not None and tombstone.conn == conn:
+            self.rule("unicast3.revived")
+            del self._tombstones[sender]
+            entry.window = Window(tombstone.delivered, self.settings.window)
+        elif packet.flags & FIRST:
+            self.rule("unicast3.first_creates")
+            self._begin(entry, packet.seqno)
+        else:
+            entry.want_first = True
+            entry.keep_early(packet, self.settings.window)
+        return entry
+
+    def _begin(self, entry: ReceiverEntry, seqno: int) -> None:
+        """The sender will not send anything before `seqno` on this connection."""
+        entry.want_first = False
+        if entry.window is not None:
+            if seqno <= entry.window.delivered + 1:
+                return
+            # Our former self acked what is before the first, and forgot it: it will never come again.
+            entry.early = entry.window.slots
+        entry.window = Window(seqno - 1, self.settings.window)
+        for packet in entry.early.values():
+            entry.window.add(packet)
+        entry.early = {}
+
+    def _hand_up(self, out: list[Packet]) -> None:
+        if self.stack.trace.on:
+            for packet in out:
+                if packet.carrier == UCAST and packet.proto != APP:
+                    self.stack.trace.emit(
+                        "deliver", view=self.stack.view.id, sender=packet.sender, first=packet.seqno,
+                        last=packet.seqno, count=1, sum=zlib.crc32(packet.body), conn=packet.conn, app=False,
+                    )  # fmt: skip
+        self.pass_up(out)
+
+    # Acks.
+
+    def _ack(self, entry: ReceiverEntry, now: float) -> None:
+        """At the end of a batch: ack at once, or as soon as the least interval allows."""
+        wait = entry.acked_at + self.settings.ack_interval - now
+        if wait <= 0:
+            self._send_ack(entry, now)
+            return
+        self.rule("unicast3.ack_delayed")
+        self._acks_due[entry.peer] = entry
+        if self._ack_timer is None:
+            self._ack_timer = self.runtime.call_later(wait, self._send_due_acks)
+
+    def _send_ack(self, entry: ReceiverEntry, now: float) -> None:
+        assert entry.window is not None
+        entry.acked_at = now
+        self._acks_due.pop(entry.peer, None)
+        if entry.window.delivered < 1 or self.receivers.get(entry.peer) is not entry:
+            return
+        if entry.units > 1:
+            self.rule("unicast3.ack_batch")
+        entry.units = 0
+        self.count("acks_sent")
+        if self.stack.trace.on:
+            self.stack.trace.emit("ack", to=str(entry.peer), conn=entry.conn, last=entry.window.delivered)
+        self.send(Ack(entry.conn, entry.window.delivered), entry.peer)
+
+    def _send_due_acks(self) -> None:
+        self._ack_timer = None
+        now = self.runtime.now()
+        soonest: float | None = None
+        for entry in list(self._acks_due.values()):
+            due = entry.acked_at + self.settings.ack_interval
+            if due <= now + 1e-6:  # clocks are floats
+                self._send_ack(entry, now)
+            elif soonest is None or due < soonest:
+                soonest = due
+        if soonest is not None:
+            self._ack_timer = self.runtime.call_later(soonest - now, self._send_due_acks)
+
+    # The peer's own messages.
+
+    def _handle(self, peer: Address, message: object) -> None:
+        match message:
+            case Ack(conn, upto):
+                self._acked(peer, conn, upto)
+            case Ask(conn, ranges):
+                self._answer(peer, conn, ranges)
+            case SendFirstSeqno(conn):
+                entry = self.senders.get(peer)
+                if entry is None or entry.conn != conn:
+                    self._refuse(peer, conn)
+                elif entry.unacked:
+                    self.rule("unicast3.first_sent")
+                    self._send_first(entry)
+            case Close(conn):
+                receiver = self.receivers.get(peer)
+                if receiver is not None and receiver.conn == conn:
+                    self.rule("unicast3.close_received")
+                    self._bury(receiver, closed=True)
+                else:
+                    self.rule("unicast3.old_connection")
+
+    def _acked(self, peer: Address, conn: int, upto: int) -> None:
+        entry = self.senders.get(peer)
+        if entry is None or entry.conn != conn or upto > entry.sent:
+            self.rule("unicast3.old_connection")
+            self.count("old_connection")
+            return
+        self.count("acks_received")
+        if entry.acknowledge(upto):
+            entry.touched = self.runtime.now()
+            self.rule("unicast3.acked")
+            if self.stack.trace.on:
+                self.stack.trace.emit(
+                    "discard", sender=self.stack.local, last=upto, reason="acked", to=str(peer), conn=conn
+                )
+
+    def _answer(self, peer: Address, conn: int, ranges: Ranges) -> None:
+        entry = self.senders.get(peer)
+        if entry is None or entry.conn != conn:
+            self._refuse(peer, conn)
+            return
+        left = self.settings.ask_most  # whatever a peer asks for, one request costs no more than this
+        for first, last in ranges:
+            if first <= entry.acked and entry.unacked:
+                self._send_first(entry)  # it misses what it once acked: it has lost its memory
+                return
+            for seqno in range(first, min(last, first + left - 1) + 1):
+                left -= 1
+                packet = entry.unacked.get(seqno)
+                if packet is not None:
+                    self.rule("unicast3.answer")
+                    self._resend(entry, packet, "asked")
+
+    def _refuse(self, peer: Address, conn: int) -> None:
+        """It asks for units of a connection that we gave up: its CLOSE was lost."""
+        self.rule("unicast3.old_connection")
+        self.send(Close(conn), peer)
+
+    def _send_first(self, entry: SenderEntry) -> None:
+        packet = entry.unacked[entry.acked + 1]
+        self._resend(entry, packet, "first", FIRST)
+
+    def _resend(self, entry: SenderEntry, packet: Packet, reason: str, flags: int = 0) -> None:
+        self.count(f"resent_{reason}")
+        if self.stack.trace.on:
+            self.stack.trace.emit(
+                "retransmit", sender=self.stack.local, first=packet.seqno, last=packet.seqno, to=str(entry.peer),
+                conn=entry.conn, reason=reason,
+            )  # fmt: skip
+        self.pass_down(packet.copy(entry.peer, AGAIN | flags))
+
+    # The retransmission task: resending, asking, reaping.
+
+    def _keep_task_running(self) -> None:
+        if self._task_timer is None:
+            self._task_timer = self.runtime.call_later(self.settings.retransmit_interval, self._task)
+
+    def _task(self) -> None:
+        self._task_timer = None
+        now = self.runtime.now()
+        for entry in list(self.senders.values()):
+            self._run_sender(entry, now)
+        for receiver in list(self.receivers.values()):
+            self._run_receiver(receiver, now)
+        if self.senders or self.receivers:
+            self._keep_task_running()
+
+    def _run_sender(self, entry: SenderEntry, now: float) -> None:
+        if entry.stuck():
+            self.rule("unicast3.resend_highest")
+            if entry.state is State.CLOSING:
+                self.rule("unicast3.closing_flushes")
+            self._resend(entry, entry.unacked[entry.sent], "highest")
+        self._expire(entry, now)
+        flushed = not entry.unacked or entry.left
+        if entry.state is State.CLOSING and flushed and now - entry.touched >= self.settings.conn_close_timeout:
+            self.rule("unicast3.closed")
+            self._set_state(entry, State.CLOSED)
+            del self.senders[entry.peer]
+            self.rule("unicast3.close_sent")
+            self.send(Close(entry.conn), entry.peer)
+
+    def _run_receiver(self, entry: ReceiverEntry, now: float) -> None:
+        if entry.want_first:
+            self.rule("unicast3.first_wanted")
+            self.count("send_first_seqno")
+            entry.want_first = False
+            self.send(SendFirstSeqno(entry.conn), entry.peer)
+        elif entry.window is not None and not entry.window.complete:
+            self.rule("unicast3.ask")
+            self.count("asks")
+            self.send(Ask(entry.conn, entry.window.missing(self.settings.ask_most)), entry.peer)
+        self._expire(entry, now)
+        if entry.state is State.CLOSING and now - entry.touched >= self.settings.conn_close_timeout:
+            self.rule("unicast3.closed")
+            self._bury(entry, closed=False)
+
+    def _expire(self, entry: SenderEntry | ReceiverEntry, now: float) -> None:
+        expiry = self.settings.conn_expiry_timeout
+        if entry.state is State.OPEN and expiry and now - entry.touched >= expiry:
+            self.rule("unicast3.expired")
+            entry.touched = now
+            self._set_state(entry, State.CLOSING)
+
+    def _bury(self, entry: ReceiverEntry, closed: bool) -> None:
+        """Remove a receiver's entry, but remember how far it was: nothing may be delivered twice."""
+        self._set_state(entry, State.CLOSED)
+        self._acks_due.pop(entry.peer, None)
+        del self.receivers[entry.peer]
+        if entry.window is not None or closed:
+            delivered = 0 if entry.window is None else entry.window.delivered
+            self._tombstones.pop(entry.peer, None)
+            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed)
+            if closed:
+                self.stack.above(self).up_event(StreamEnded(entry.peer, UCAST, entry.conn))
+            if len(self._tombstones) > TOMBSTONES_MAX:
+                del self._tombstones[next(iter(self._tombstones))]
+
+    def _set_state(self, entry: SenderEntry | ReceiverEntry, state: State) -> None:
+        entry.state = state
+        self._trace_state(entry)
+
+    def _trace_state(self, entry: SenderEntry | ReceiverEntry) -> None:
+        if self.stack.trace.on:
+            sender = isinstance(entry, SenderEntry)
+            self.stack.trace.emit(
+                "conn", side="send" if sender else "receive", peer=str(entry.peer), conn=entry.conn,
+                state=entry.state.name, unacked=len(entry.unacked) if isinstance(entry, SenderEntry) else None,
+                peer_left=entry.left,
+            )  # fmt: skip
+
+    # Views: a member that left is not waited for.
+
+    def down_event(self, event: Event) -> None:
+        if isinstance(event, ViewChange):
+            entries: tuple[SenderEntry | ReceiverEntry, ...] = (*self.senders.values(), *self.receivers.values())
+            for entry in entries:
+                entry.left = entry.peer not in event.view
+                if entry.left and entry.state is State.OPEN:
+                    entry.touched = self.runtime.now()
+                    self._set_state(entry, State.CLOSING)
+        super().down_event(event)
+
+    def held(self) -> dict[str, int]:
+        return {
+            "unacked": sum(len(e.unacked) for e in self.senders.values() if not e.left),
+            "undelivered": sum(
+                len(e.early) + (0 if e.window is None else len(e.window.slots))
+                for e in self.receivers.values()
+                if not e.left
+            ),
+        }

@@ -1,0 +1,109 @@
+"""The two sides of a UNICAST3 connection.
+
+States, on either side:
+
+    OPEN --(idle for conn_expiry_timeout, closed by its owner, or the peer left)--> CLOSING
+    CLOSING --(a unit is sent or received)--> OPEN
+    CLOSING --(everything acked or the peer left; conn_close_timeout passed)--> CLOSED, and the entry is removed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from coterie.group.members import Address
+from coterie.group.packet import FIRST, Packet
+from coterie.group.window import Window
+
+
+class State(Enum):
+    OPEN = 1
+    CLOSING = 2
+    CLOSED = 3
+
+
+class SenderEntry:
+    """What we sent to `peer` on a connection and what of it is not acked yet.
+
+    Invariant: acked <= sent, and `unacked` holds exactly the numbers from acked+1 to sent.
+    """
+
+    __slots__ = ("_last_run", "acked", "conn", "left", "peer", "sent", "state", "touched", "unacked")
+
+    def __init__(self, peer: Address, conn: int, now: float) -> None:
+        self.peer = peer
+        self.conn = conn
+        self.state = State.OPEN
+        self.sent = 0
+        self.acked = 0
+        self.unacked: dict[int, Packet] = {}
+        self.touched = now
+        self.left = False
+        """The peer is not in the view."""
+        self._last_run = (0, 0)
+
+    def stamp(self, packet: Packet, local: Address) -> None:
+        """Give a unit its number and keep it."""
+        self.sent += 1
+        packet.seqno = self.sent
+        packet.conn = self.conn
+        packet.sender = local
+        if self.sent == 1:
+            packet.flags |= FIRST
+        self.unacked[self.sent] = packet
+
+    def acknowledge(self, upto: int) -> bool:
+        """Drop everything up to a number. True if there was any."""
+        if upto <= self.acked:
+            return False
+        for seqno in range(self.acked + 1, upto + 1):
+            del self.unacked[seqno]
+        self.acked = upto
+        return True
+
+    def stuck(self) -> bool:
+        """Called once per run of the task: is something unacked, and did nothing move since the last run?"""
+        now = (self.acked, self.sent)
+        same, self._last_run = now == self._last_run, now
+        return same and self.acked < self.sent
+
+
+class ReceiverEntry:
+    """What came from `peer` on a connection."""
+
+    __slots__ = (
+        "acked_at", "conn", "early", "left", "peer", "state", "touched", "units", "want_first", "window",
+    )  # fmt: skip
+
+    def __init__(self, peer: Address, conn: int, now: float) -> None:
+        self.peer = peer
+        self.conn = conn
+        self.state = State.OPEN
+        self.window: Window | None = None
+        """None until we know the first number of the connection."""
+        self.early: dict[int, Packet] = {}
+        """Units that came before the first."""
+        self.want_first = False
+        self.acked_at = float("-inf")
+        self.units = 0
+        """Units since the last ack."""
+        self.touched = now
+        self.left = False
+
+    def keep_early(self, packet: Packet, limit: int) -> None:
+        if len(self.early) < limit:
+            self.early[packet.seqno] = packet
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What is left of a receiver's entry, so that nothing of it is delivered again."""
+
+    conn: int
+    delivered: int
+    closed: bool
+    """Its sender closed it: nothing of it can come any more. Otherwise it may go on."""
+
+    def admits(self, conn: int) -> bool:
+        return conn > self.conn or (conn == self.conn and not self.closed)

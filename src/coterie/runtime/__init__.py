@@ -1,0 +1,1 @@
+"""The outside world as protocol code sees it, and the asyncio implementation of it."""

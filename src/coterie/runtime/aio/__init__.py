@@ -1,0 +1,8 @@
+"""The runtime of real nodes: asyncio (uvloop where it exists), real sockets, real files."""
+
+from __future__ import annotations
+
+from coterie.runtime.aio.loop import AioRuntime, run
+from coterie.runtime.aio.tracefile import FileTracer, open_trace
+
+__all__ = ["AioRuntime", "FileTracer", "open_trace", "run"]

@@ -1,0 +1,180 @@
+"""Files in one folder, by relative name: appended to, read, synced and renamed on I/O threads, never on the loop.
+
+Calls that concern the same file happen, and complete, in the order in which they were made; different files do not
+wait for each other, so that a slow fsync of one holds up no append to another. An append that fails leaves the file as
+it was. After a failed sync a file takes no more appends or syncs until it is opened anew by a restart: the kernel may
+have dropped what it could not write, and a second sync would wrongly succeed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coterie.errors import DiskError, UserError
+from coterie.runtime.aio import failures
+from coterie.runtime.aio.files import Folder
+from coterie.runtime.base import Buffer, Disk
+
+T = TypeVar("T")
+
+IO_THREADS = 4
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A piece of work that starts when the earlier calls about the same files have ended."""
+
+    names: tuple[str, ...]
+    work: Callable[[], object]
+    done: Callable[[Any], None]
+    waiting_for: int = 0
+    followers: list[_Call] = field(default_factory=list)
+
+
+class FolderDisk(Disk):
+    """The files below `path`, which is made if it is not there."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: Path) -> None:
+        self._loop = loop
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._folder = Folder(path)
+        except OSError as error:
+            raise UserError(f"cannot use {path} as the data folder: {error.strerror}: choose another") from None
+        self._threads = ThreadPoolExecutor(IO_THREADS, thread_name_prefix="disk")
+        self._lock = threading.Lock()
+        self._last: dict[str, _Call] = {}
+        """Per file, the latest call that has not ended."""
+        self._closed = False
+
+    def append(self, name: str, buffers: Sequence[Buffer], done: Callable[[int | Exception], None]) -> None:
+        self._do((name,), lambda: self._folder.append(name, buffers), done)
+
+    def read(self, name: str, offset: int, size: int, done: Callable[[bytes | Exception], None]) -> None:
+        self._do((name,), lambda: self._folder.read(name, offset, size), done)
+
+    def sync(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        self._do((name,), lambda: self._folder.sync(name), done)
+
+    def truncate(self, name: str, size: int, done: Callable[[Exception | None], None]) -> None:
+        self._do((name,), lambda: self._folder.truncate(name, size), done)
+
+    def replace(self, old: str, new: str, done: Callable[[Exception | None], None]) -> None:
+        self._do((old, new), lambda: self._folder.replace(old, new), done)
+
+    def remove(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        self._do((name,), lambda: self._folder.remove(name), done)
+
+    def list(self, done: Callable[[dict[str, int] | Exception], None]) -> None:
+        self._do((), self._folder.list, done, after_all=True)
+
+    async def close(self) -> None:
+        """Do what was asked for, then close every file. Later calls get a DiskError."""
+        if not self._closed:
+            idle = self._loop.create_future()
+            self._do((), self._folder.close, idle.set_result, after_all=True)
+            self._closed = True
+            await idle
+            self._threads.shutdown(wait=False)
+
+    def _do(
+        self,
+        names: tuple[str, ...],
+        work: Callable[[], T],
+        done: Callable[[T | Exception], None],
+        after_all: bool = False,
+    ) -> None:
+        """Do the work behind the earlier calls about these files, or behind all earlier calls."""
+        if self._closed:
+            self._loop.call_soon(done, DiskError("the node is stopping: its files are closed"))
+            return
+        call = _Call(names, work, done)
+        with self._lock:
+            for other in self._earlier(None if after_all else names):
+                other.followers.append(call)
+                call.waiting_for += 1
+            for name in names:
+                self._last[name] = call
+            ready = call.waiting_for == 0
+        if ready:
+            self._threads.submit(self._run, call)
+
+    def _earlier(self, names: tuple[str, ...] | None) -> Iterable[_Call]:
+        """The calls that one about these files (None: about all) has to wait for, each once."""
+        found = self._last.values() if names is None else [self._last[name] for name in names if name in self._last]
+        return {id(call): call for call in found}.values()
+
+    def _run(self, first: _Call) -> None:
+        """On an I/O thread: do a call, then what only waited for it."""
+        call: _Call | None = first
+        while call is not None:
+            self._complete(call.done, _outcome(call.work))
+            ready = []
+            with self._lock:
+                for name in call.names:
+                    if self._last[name] is call:
+                        del self._last[name]
+                for follower in call.followers:
+                    follower.waiting_for -= 1
+                    if follower.waiting_for == 0:
+                        ready.append(follower)
+                self._folder.close_idle(self._last)  # under the lock, so that none of them becomes busy meanwhile
+            for follower in ready[1:]:
+                self._threads.submit(self._run, follower)
+            call = ready[0] if ready else None
+
+    def _complete(self, done: Callable[[Any], None], result: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(done, result)
+        except RuntimeError:  # the loop has ended, and with it whoever waited
+            pass
+
+
+def _outcome(work: Callable[[], object]) -> object:
+    try:
+        return work()
+    except DiskError as error:
+        return error
+    except Exception as error:
+        failures.report("the disk", error)
+        return DiskError(f"the disk: {error!r}")
+
+
+class NoDisk(Disk):
+    """The disk of a node without a data folder: every call completes with a DiskError."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def append(self, name: str, buffers: Sequence[Buffer], done: Callable[[int | Exception], None]) -> None:
+        self._refuse(done)
+
+    def read(self, name: str, offset: int, size: int, done: Callable[[bytes | Exception], None]) -> None:
+        self._refuse(done)
+
+    def sync(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        self._refuse(done)
+
+    def truncate(self, name: str, size: int, done: Callable[[Exception | None], None]) -> None:
+        self._refuse(done)
+
+    def replace(self, old: str, new: str, done: Callable[[Exception | None], None]) -> None:
+        self._refuse(done)
+
+    def remove(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        self._refuse(done)
+
+    def list(self, done: Callable[[dict[str, int] | Exception], None]) -> None:
+        self._refuse(done)
+
+    async def close(self) -> None:
+        pass
+
+    def _refuse(self, done: Callable[[Any], None]) -> None:
+        self._loop.call_soon(done, DiskError("this node has no data folder"))

@@ -1,0 +1,237 @@
+"""The blocking half of the disk: one folder's files, as system calls, from I/O threads, for each file one at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.errors import DiskError
+from coterie.runtime.base import Buffer
+
+MOST_OPEN = 256
+"""Open files that are kept for later. More are open only while they have unsynced data."""
+MOST_BUFFERS = min(1024, os.sysconf("SC_IOV_MAX")) if hasattr(os, "sysconf") else 16
+"""What one gathering write takes."""
+
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+@dataclass(slots=True)
+class _File:
+    fd: int
+    size: int
+    dirty: bool = False
+    """Written to, by this process, since the last sync."""
+    synced: bool = False
+    """Synced by this process, and not written to since. A killed process may have left unsynced data behind."""
+    named: bool = False
+    """Its entry in the folder is known to be durable."""
+    broken: DiskError | None = None
+    """Why no sync of it can be believed any more."""
+
+
+class Folder:
+    """Files by relative name. Everything raises DiskError when the disk refuses."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open: dict[str, _File] = {}
+        """Least recently used first."""
+        self._lock = threading.Lock()
+
+    def append(self, name: str, buffers: Sequence[Buffer]) -> int:
+        file = self._file(name, create=True)
+        if file.broken is not None:
+            raise file.broken
+        start = file.size
+        try:
+            file.dirty, file.synced = True, False
+            file.size = _write(file.fd, [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)], start)
+        except OSError as error:
+            try:
+                os.ftruncate(file.fd, start)
+            except OSError as second:
+                # Half an entry may stay in the file, and whatever follows it would be unreadable.
+                file.broken = disk_error(name, second)
+            raise disk_error(name, error) from None
+        return start
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        fd = self._file(name).fd
+        parts = []
+        try:
+            while size > 0 and (part := os.pread(fd, min(size, 1 << 30), offset)):
+                parts.append(part)
+                offset += len(part)
+                size -= len(part)
+        except OSError as error:
+            raise disk_error(name, error) from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def sync(self, name: str) -> None:
+        file = self._file(name)
+        if file.broken is not None:
+            raise file.broken
+        if file.synced:  # of many syncs in a row the first does the work
+            return
+        try:
+            _sync_data(file.fd)
+            if not file.named:  # created by this process, or by one that was killed before it came to this
+                _sync_folder(self._locate(name).parent)
+                file.named = True
+        except OSError as error:
+            file.broken = disk_error(name, error)
+            raise file.broken from None
+        file.dirty, file.synced = False, True
+
+    def truncate(self, name: str, size: int) -> None:
+        file = self._file(name)
+        if size < file.size:
+            try:
+                os.ftruncate(file.fd, size)
+            except OSError as error:
+                raise disk_error(name, error) from None
+            file.size = size
+            file.dirty, file.synced = True, False
+
+    def replace(self, old: str, new: str) -> None:
+        source, target = self._locate(old), self._locate(new)
+        try:
+            _make_folder(target.parent)
+            os.replace(source, target)
+            with self._lock:
+                gone = self._open.pop(new, None) if old != new else None
+                moved = self._open.pop(old, None)
+                if moved is not None:
+                    self._open[new] = moved
+            if gone is not None:
+                os.close(gone.fd)
+            _sync_folder(target.parent)
+            if source.parent != target.parent:
+                _sync_folder(source.parent)
+            if moved is not None:
+                moved.named = True
+        except OSError as error:
+            raise disk_error(old, error) from None
+
+    def remove(self, name: str) -> None:
+        path = self._locate(name)
+        try:
+            os.unlink(path)
+            with self._lock:
+                gone = self._open.pop(name, None)
+            if gone is not None:
+                os.close(gone.fd)
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise disk_error(name, error) from None
+
+    def list(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+
+        def failed(error: OSError) -> None:
+            raise error
+
+        try:
+            for folder, _, names in os.walk(self._path, onerror=failed):
+                for name in names:
+                    path = Path(folder, name)
+                    try:
+                        found[path.relative_to(self._path).as_posix()] = path.stat().st_size
+                    except FileNotFoundError:  # removed by a later call
+                        continue
+        except OSError as error:
+            raise disk_error(".", error) from None
+        return dict(sorted(found.items()))
+
+    def close(self) -> None:
+        """Close every file. Nobody calls anything else meanwhile or afterwards."""
+        for file in self._open.values():
+            os.close(file.fd)
+        self._open.clear()
+
+    def close_idle(self, busy: Container[str]) -> None:
+        """If too many files are open, close those used longest ago that nobody uses and that are safe on the disk."""
+        if len(self._open) <= MOST_OPEN:
+            return
+        with self._lock:
+            surplus = len(self._open) - MOST_OPEN
+            idle = [name for name, file in self._open.items() if name not in busy and not (file.dirty or file.broken)]
+            for name in idle[:surplus]:
+                os.close(self._open.pop(name).fd)
+
+    def _file(self, name: str, create: bool = False) -> _File:
+        with self._lock:
+            file = self._open.pop(name, None)
+            if file is not None:
+                self._open[name] = file
+                return file
+        path = self._locate(name)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        try:
+            try:
+                fd = os.open(path, flags)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                _make_folder(path.parent)
+                fd = os.open(path, flags | os.O_CREAT, 0o640)
+            file = _File(fd, os.fstat(fd).st_size)
+        except OSError as error:
+            raise disk_error(name, error) from None
+        with self._lock:
+            self._open[name] = file
+        return file
+
+    def _locate(self, name: str) -> Path:
+        parts = name.split("/")
+        if "\0" in name or any(part in ("", ".", "..") for part in parts):
+            raise DiskError(f"{name!r} is not the name of a file inside the data folder {self._path}")
+        return self._path.joinpath(*parts)
+
+
+def disk_error(name: str, error: OSError) -> DiskError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskError(f"{name}: the disk is full: free some space, nothing was written")
+    if error.errno == errno.ENOENT:
+        return DiskError(f"{name}: no such file")
+    return DiskError(f"{name}: {error.strerror or error}")
+
+
+def _write(fd: int, buffers: list[memoryview], offset: int) -> int:
+    """Write them all, one after the other; gives where they end."""
+    while buffers:
+        written = os.pwritev(fd, buffers[:MOST_BUFFERS], offset)
+        offset += written
+        taken = 0
+        while taken < len(buffers) and written >= len(buffers[taken]):
+            written -= len(buffers[taken])
+            taken += 1
+        buffers = buffers[taken:]
+        if written:
+            buffers[0] = buffers[0][written:]
+    return offset
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder and those above it, each durable in the one above."""
+    if not path.is_dir():
+        _make_folder(path.parent)
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make what was created, renamed or removed in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,138 @@
+"""AioRuntime: one node's clock, timers, randomness, tasks and offloaded work over the running asyncio loop.
+
+Everything is called from that loop, one call at a time. What a callback or a task raises and nobody handles is logged
+by the logger "coterie". Several runtimes may share a loop: each has its own sockets, files and threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coterie.errors import CoterieError
+from coterie.runtime.aio import failures
+from coterie.runtime.aio.disk import FolderDisk, NoDisk
+from coterie.runtime.aio.sockets import AioNetwork
+from coterie.runtime.base import Future, Runtime, Timer
+from coterie.trace import Tracer
+
+T = TypeVar("T")
+
+OFFLOAD_THREADS = 4
+OFFLOAD_PENDING = 4096
+"""More work than this waiting for a thread is refused: whoever offloads must bound what it asks for."""
+
+
+class AioRuntime(Runtime):
+    """Make it inside a running loop; `await close()` when the node is done."""
+
+    disk: FolderDisk | NoDisk
+    net: AioNetwork
+
+    def __init__(
+        self, node: str, *, disk_dir: Path | None = None, seed: int | None = None, trace: Tracer | None = None
+    ) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        failures.watch(loop)
+        self.node = node
+        self.rng = random.Random(int.from_bytes(os.urandom(16), "big") if seed is None else seed)
+        self.trace = Tracer() if trace is None else trace
+        self.net = AioNetwork(loop)
+        self.disk = NoDisk(loop) if disk_dir is None else FolderDisk(loop, disk_dir)
+        self._threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix=f"{node}-offload")
+        self._offloaded = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """Only to keep them alive, as asyncio does not; never iterated over but to end them."""
+        self._closed = False
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+    def call_soon(self, call: Callable[..., object], *args: object) -> None:
+        self._loop.call_soon(call, *args)
+
+    def call_later(self, delay: float, call: Callable[..., object], *args: object) -> Timer:
+        # By absolute time, for uvloop's idea of now is as old as this turn of the loop; and half a millisecond more,
+        # for it rounds to whole ones: a timer never fires before its time by `now()`.
+        return self._loop.call_at(time.monotonic() + delay + 0.0005, call, *args)
+
+    def entropy(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def offload(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        if self._closed or self._offloaded >= OFFLOAD_PENDING:
+            text = "the node is stopping" if self._closed else "too much offloaded work is waiting already"
+            self._loop.call_soon(done, CoterieError(text))
+            return
+        self._offloaded += 1
+
+        def ended(future: ThreadFuture[T]) -> None:
+            try:
+                self._loop.call_soon_threadsafe(finish, future)
+            except RuntimeError:  # the loop has ended, and with it whoever waited
+                pass
+
+        def finish(future: ThreadFuture[T]) -> None:
+            self._offloaded -= 1
+            if self._closed or future.cancelled():
+                return
+            error = future.exception()
+            if error is None:
+                done(future.result())
+            else:
+                done(error if isinstance(error, Exception) else CoterieError(f"offloaded work ended with {error!r}"))
+
+        self._threads.submit(work).add_done_callback(ended)
+
+    def future(self) -> Future[Any]:
+        return self._loop.create_future()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Abort every socket, end every task, finish what the disk was asked to do. A second call does nothing.
+
+        Handlers of streams get their `closed`; timers are their owners' to cancel; offloaded work is not waited for.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        current = asyncio.current_task()
+        await failures.end(f"a task of {self.node}", [task for task in self._tasks if task is not current])
+        await self.net.close()
+        await self.disk.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.trace.flush()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Like asyncio.run, on uvloop where it is installed."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        failures.watch(runner.get_loop())
+        try:
+            return runner.run(main)
+        finally:
+            gc.collect()  # a failed task that nobody awaited is reported when it is freed: do it while there is a loop
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,248 @@
+"""One simulated run: a plan carried out, judged as it goes.
+
+It boots the members, lets them send, injects the faults, waits until the group has settled, and says how it ended. What
+product code raises ends the run and counts as a violation.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from coterie.audit import Checker, properties
+from coterie.group.channel import BufferFull, Channel
+from coterie.group.members import Address
+from coterie.group.protocols.unicast3 import Unicast3
+from coterie.group.stack import Layer
+from coterie.sim.clock import World
+from coterie.sim.faults import Injector
+from coterie.sim.network import Fabric
+from coterie.sim.node import Node
+from coterie.sim.plan import Burst, Plan
+from coterie.sim.workload import Application
+from coterie.trace import Event, Json
+
+_SLICE = 0.5
+"""Seconds between two looks at whether the group has settled."""
+CRASH = "crash"
+"""The property that product code which raises violates."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What one run gives."""
+
+    seed: int
+    events: int = 0
+    sim_seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    rules: Counter[str] = field(default_factory=Counter)
+    violations: list[tuple[str, str]] = field(default_factory=list)
+    """Property and text."""
+
+    @property
+    def properties(self) -> list[str]:
+        """The violated properties, each once, in the order of the violations."""
+        return list(dict.fromkeys(name for name, _ in self.violations))
+
+
+class Member:
+    """A node with the channel and the application that run on it just now."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.channel: Channel | None = None
+        self.app: Application | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.node.alive and self.channel is not None and self.channel.stack.running
+
+
+class Simulation:
+    """The run of one plan. Use it once."""
+
+    def __init__(self, plan: Plan, sink: Callable[[Event], None] | None = None) -> None:
+        self.plan = plan
+        self.result = Result(plan.seed)
+        self._checker = Checker(properties(causal=True))
+        self._sink = sink
+        self.world = World(plan.seed, f"{plan.profile}-{plan.seed}", self._record)
+        self.fabric = Fabric(self.world, plan.network, plan.limits)
+        self.members = {name: Member(Node(self.world, self.fabric, name)) for name in plan.members}
+        self._apps: dict[str, Application] = {}
+        """Every incarnation's application, by its address."""
+        self._views: dict[str, list[str]] = {}
+        self._injector = Injector(self)
+        self._end = plan.quiet_at + plan.settle
+
+    # The run.
+
+    def run(self) -> Result:
+        """Carry out the plan."""
+        log = logging.getLogger("coterie")
+        level = log.level
+        log.setLevel(logging.CRITICAL + 1)  # what peers do wrong here is no news
+        try:
+            return self._run()
+        finally:
+            log.setLevel(level)
+
+    def _run(self) -> Result:
+        plan, world, result = self.plan, self.world, self.result
+        for name, member in self.members.items():
+            member.node.skew = plan.skews.get(name, 0.0)
+            world.at(plan.starts.get(name, 0.0), world.nature, self.start, member)
+        for burst in plan.bursts:
+            if burst.node in self.members:
+                world.at(burst.at, world.nature, self._burst, burst)
+        self._injector.schedule(plan.faults, plan.quiet_at)
+        try:
+            world.run(plan.quiet_at)
+            if self._settled():  # and now that all is well, everybody once more to everybody
+                self._round()
+                self._settled()
+            self._finish()
+        except Exception as error:
+            self._crashed(world.owner.name, error)
+        for who, failure in world.unhandled.values():
+            self._crashed(who, failure)
+        result.violations += [(found.property, found.text) for found in self._checker.finish()]
+        result.events = self._checker.events
+        result.sim_seconds = world.time
+        result.faults.update(self.fabric.effects)
+        for member in self.members.values():
+            self._collect(member)
+            if member.node.process is not None:
+                member.node.process.die()
+        return result
+
+    def _settled(self) -> bool:
+        """Let time pass until everybody is together and holds nothing back, twice in a row. False if time is over."""
+        calm = 0
+        while calm < 2 and self.world.time < self._end:
+            self.world.run(min(self._end, self.world.time + _SLICE))
+            calm = calm + 1 if self._calm() else 0
+        return calm == 2
+
+    def _calm(self) -> bool:
+        live = self.live()
+        wanted = {channel.local for channel in live}
+        return all(set(c.view.members) == wanted and not any(c.stack.held().values()) for c in live)
+
+    def live(self) -> list[Channel]:
+        return [m.channel for m in self.members.values() if m.running and m.channel is not None]
+
+    def _finish(self) -> None:
+        live = self.live()
+        held: dict[str, Json] = {str(c.local): dict(c.stack.held()) for c in live}
+        self.world.emit("end", live=[str(c.local) for c in live], held=held)
+
+    def _crashed(self, who: str, error: BaseException) -> None:
+        lines = traceback.format_exception(error)
+        self.result.violations.append((CRASH, f"{who} raised {''.join(lines)}"))
+
+    # Members.
+
+    def start(self, member: Member) -> None:
+        """Start the next incarnation of a member."""
+        if member.node.alive:
+            return
+        self._collect(member)
+        runtime = member.node.boot()
+        if runtime.incarnation > 1:
+            runtime.trace.emit("restart")
+        local = Address(runtime.node, runtime.incarnation)
+        app = Application(runtime, local, self._complain)
+        layers = [Layer(name, _own(settings, member.node.ports.ip)) for name, settings in self.plan.stack]
+        channel = Channel(
+            runtime, layers, group="sim", name=local.name, incarnation=local.incarnation, receiver=app,
+            **self.plan.channel,
+        )  # fmt: skip
+        member.app, member.channel = app, channel
+        self._apps[str(local)] = app
+        runtime.spawn(channel.connect())
+
+    def _collect(self, member: Member) -> None:
+        """Take over the rule counters of an incarnation that is over."""
+        if member.channel is not None:
+            self.result.rules.update(member.channel.stack.rules)
+            member.channel = None
+
+    def _complain(self, name: str, text: str) -> None:
+        if len(self.result.violations) < 50:
+            self.result.violations.append((name, text))
+
+    # What members send.
+
+    def _burst(self, burst: Burst) -> None:
+        member = self.members[burst.node]
+        if member.running and member.node.process is not None:
+            self.world.soon(member.node.process.owner, self._send_bundle, member, member.channel, burst, burst.bundles)
+
+    def _send_bundle(self, member: Member, channel: Channel, burst: Burst, left: int) -> None:
+        app, process = member.app, member.node.process
+        if app is None or process is None or not channel.stack.running or channel is not member.channel:
+            return
+        dest = self._destination(channel, burst.to)
+        if dest is not None or burst.to == "all":
+            to = "all" if dest is None else str(dest)
+            if burst.wait:
+                app.send_waiting(channel, to, dest, [burst.size] * burst.messages)
+            for _ in range(0 if burst.wait else burst.messages):
+                try:
+                    channel.send_nowait(app.next_message(to, burst.size), dest)
+                except BufferFull:
+                    app.refused += 1
+                    break
+                app.was_sent(to)
+        if left > 1:
+            process.call_later(burst.gap, self._send_bundle, member, channel, burst, left - 1)
+
+    @staticmethod
+    def _destination(channel: Channel, to: str) -> Address | None:
+        return next((member for member in channel.view.members if member.name == to), None)
+
+    def _round(self) -> None:
+        for name in self.members:
+            self._burst(Burst(self.world.time, name, "all", 2, 2))
+            for other in self.members:
+                self._burst(Burst(self.world.time, name, other, 1, 1))
+
+    def close_connection(self, node: str, peer: str) -> None:
+        """Close the unicast connection from one member to another, if there is one."""
+        member = self.members[node]
+        if member.running and member.channel is not None and member.node.process is not None:
+            dest = self._destination(member.channel, peer)
+            if dest is not None:
+                unicast = member.channel.stack.find(Unicast3)
+                self.world.soon(member.node.process.owner, unicast.close, dest)
+
+    # Events.
+
+    def _record(self, event: Event) -> None:
+        self._checker.feed(event)
+        if event.kind == "view":
+            self._note_view(event)
+        if self._sink is not None:
+            self._sink(event)
+
+    def _note_view(self, event: Event) -> None:
+        """Whoever drops another from its view may miss what that one sends, and the other way round."""
+        who = f"{event.node}#{event.inc}"
+        members, start = event.data.get("members"), event.data.get("start")
+        now = [str(member) for member in members] if isinstance(members, list) else []
+        gone = [member for member in self._views.get(who, ()) if member not in now]
+        self._views[who] = now
+        for other in (*gone, *(start if isinstance(start, dict) else ())):
+            self._apps[who].may_skip(other)
+            if other in self._apps:
+                self._apps[other].may_skip(who)
+
+
+def _own(settings: dict[str, object], ip: str) -> dict[str, object]:
+    """A layer's settings for one member: each binds to its own address."""
+    return {name: ip if value == "{ip}" else value for name, value in settings.items()}

@@ -1,0 +1,134 @@
+"""The application of a simulated member: it sends messages that can be checked, and checks what it gets.
+
+Every message says who sent it, in which stream, and its number there, and ends with a checksum. So a receiver notices,
+without looking into any protocol, what is altered, doubled, reordered, misdirected or missing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from coterie.group.channel import Channel, ChannelClosed, Delivery, Receiver
+from coterie.group.members import Address, View
+from coterie.runtime.base import Buffer
+
+if TYPE_CHECKING:
+    from coterie.sim.runtime import SimRuntime
+
+PATIENT = "~"
+"""Marks the stream of those messages that waited for credit: their order among the others is not promised."""
+Complain = Callable[[str, str], None]
+"""Told the property that is violated, and how."""
+
+
+def make_message(sender: Address, to: str, number: int, size: int) -> bytes:
+    """A message of about `size` bytes."""
+    head = f"{sender}>{to}:{number}|".encode()
+    filler = bytes((number + i) & 0xFF for i in range(min(64, max(0, size - len(head) - 4))))
+    if filler and size > len(head) + 68:
+        filler = (filler * (size // 64 + 1))[: size - len(head) - 4]
+    body = head + filler
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def read_message(message: Buffer) -> tuple[str, str, int]:
+    """Sender, addressee and number. Raises ValueError if the message is altered."""
+    data = bytes(message)
+    if len(data) < 4 or zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+        raise ValueError("its checksum is wrong")
+    head = data[: data.index(b"|")].decode()
+    sender, _, rest = head.partition(">")
+    to, _, number = rest.rpartition(":")
+    return sender, to, int(number)
+
+
+class Application(Receiver):
+    """One incarnation of the application."""
+
+    def __init__(self, runtime: SimRuntime, local: Address, complain: Complain) -> None:
+        self._runtime = runtime
+        self._complain = complain
+        self.local = local
+        self.delay = 0.0
+        """How long it takes over a batch."""
+        self.refused = 0
+        """Messages that the channel did not take."""
+        self.sent: dict[str, int] = {}
+        """Number of the last message, by stream."""
+        self._patient: dict[str, list[int]] = {}
+        """Sizes of the messages that wait for the channel, by addressee."""
+        self._got: dict[tuple[str, str], int] = {}
+        """Number of the last message, by sender and stream."""
+        self._may_skip: dict[tuple[str, str], None] = {}
+        """Streams that may have a hole: one of us took the other for dead."""
+
+    # Sending.
+
+    def next_message(self, to: str, size: int) -> bytes:
+        return make_message(self.local, to, self.sent.get(to, 0) + 1, size)
+
+    def was_sent(self, to: str) -> None:
+        self.sent[to] = self.sent.get(to, 0) + 1
+
+    def send_waiting(self, channel: Channel, to: str, dest: Address | None, sizes: list[int]) -> None:
+        """Send as soon as there is credit. Only one after the other: nothing is promised about sends side by side."""
+        queue = self._patient.get(to)
+        if queue is not None:
+            queue += sizes
+        else:
+            self._patient[to] = sizes
+            self._runtime.spawn(self._send_patiently(channel, to, dest, sizes))
+
+    async def _send_patiently(self, channel: Channel, to: str, dest: Address | None, sizes: list[int]) -> None:
+        stream = to + PATIENT
+        while sizes:
+            message = self.next_message(stream, sizes.pop(0))
+            self.was_sent(stream)
+            try:
+                await channel.send(message, dest)
+            except ChannelClosed:
+                break
+        del self._patient[to]
+
+    # Receiving.
+
+    def receive(self, batch: list[Delivery]) -> Awaitable[None] | None:
+        for delivery in batch:
+            for message in delivery.messages:
+                self._check(delivery, message)
+        return self._take_time() if self.delay else None
+
+    async def _take_time(self) -> None:
+        await self._runtime.sleep(self.delay)
+
+    def view_accepted(self, view: View) -> None:
+        pass
+
+    def _check(self, delivery: Delivery, message: Buffer) -> None:
+        try:
+            sender, to, number = read_message(message)
+        except ValueError as error:
+            self._complain("G3", f"{self.local} got a message of {delivery.sender} that was altered: {error}")
+            return
+        if sender != str(delivery.sender):
+            self._complain("G3", f"{self.local} got a message of {sender} as if {delivery.sender} had sent it")
+        if to.removesuffix(PATIENT) != ("all" if delivery.multicast else str(self.local)):
+            self._complain("G3", f"{self.local} got a message of {sender} that was meant for {to}")
+        last = self._got.get((sender, to))
+        rule = "G8" if delivery.multicast else "G15"
+        if last is not None and number <= last:
+            self._complain(rule, f"{self.local} got message {number} of {sender} to {to} after message {last}")
+        elif last is not None and number > last + 1:
+            if (sender, to) in self._may_skip:
+                del self._may_skip[sender, to]
+            else:
+                text = f"{self.local} got message {number} of {sender} to {to} after message {last}: a hole"
+                self._complain(rule, text)
+        self._got[sender, to] = number
+
+    def may_skip(self, sender: str) -> None:
+        """A hole in each of the sender's streams will be no surprise."""
+        for to in ("all", str(self.local)):
+            self._may_skip[sender, to] = self._may_skip[sender, to + PATIENT] = None

@@ -1,0 +1,213 @@
+"""Traces: what a node did, one event a line, in a schema that tools may rely on (docs/trace.md).
+
+A tracer is off unless asked for; code on a hot path asks `trace.on` first. Events are per bundle, not per message, and
+carry a checksum of the content. There is no global order across real nodes: `n` orders the events of one incarnation
+of one node, and anything between nodes follows from views, positions and causality.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coterie.errors import UserError
+
+SCHEMA_VERSION = 1
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+@dataclass(slots=True)
+class Event:
+    """One line of a trace. What does not apply to the kind is None and is left out of the JSON form."""
+
+    run: str
+    """Which run: all nodes of one cluster or one simulation share it."""
+    node: str
+    """The node's name."""
+    inc: int
+    """The node's incarnation: a restart is another one."""
+    n: int
+    """Number of this event within the incarnation, from 0 without holes."""
+    t: float
+    """Seconds: virtual in the simulator, monotonic on real nodes."""
+    kind: str
+    """What happened: see KINDS."""
+    wall: float | None = None
+    """Wall clock seconds (real nodes only)."""
+    view: str | None = None
+    """View id in which it happened, as `counter@creator#incarnation`."""
+    pos: int | None = None
+    """Position in the total order."""
+    sender: str | None = None
+    """Address of whoever sent the bundle, as `name#incarnation`."""
+    first: int | None = None
+    """First sequence number concerned."""
+    last: int | None = None
+    """Last sequence number concerned."""
+    count: int | None = None
+    """How many messages (or bytes, or entries: see the kind)."""
+    sum: int | None = None
+    """CRC-32 of the bundle's body."""
+    queue: str | None = None
+    """Queue identity, as `name#incarnation`."""
+    data: dict[str, Json] = field(default_factory=dict)
+    """What else the kind needs."""
+
+    def to_json(self) -> str:
+        """The line, without its end. Keys in a fixed order, so that equal events are equal bytes."""
+        line: dict[str, Any] = {"v": SCHEMA_VERSION}
+        for name in FIELDS:
+            value = getattr(self, name)
+            if value is not None:
+                line[name] = value
+        if self.data:
+            line["data"] = self.data
+        return json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Event:
+        """Read a line back. Raises ValueError if it is not an event of a version that this code knows."""
+        raw = json.loads(line)
+        if not isinstance(raw, dict):
+            raise ValueError("not a JSON object")
+        if raw.pop("v", None) != SCHEMA_VERSION:
+            raise ValueError(f"not a trace event of schema version {SCHEMA_VERSION}")
+        data = raw.pop("data", {})
+        unknown = raw.keys() - set(FIELDS)
+        if unknown:
+            raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
+        for name, types in _TYPES.items():
+            value = raw.get(name)
+            if (value is None and name in _REQUIRED) or (value is not None and not isinstance(value, types)):
+                raise ValueError(f"{name}: {value!r} is not what it should be")
+        if not isinstance(data, dict):
+            raise ValueError("data: not an object")
+        return cls(**raw, data=data)
+
+
+FIELDS = (
+    "run", "node", "inc", "n", "t", "wall", "kind", "view", "pos", "sender", "first", "last", "count", "sum", "queue",
+)  # fmt: skip
+_REQUIRED = ("run", "node", "inc", "n", "t", "kind")
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    name: str if name in ("run", "node", "kind", "view", "sender", "queue") else int for name in FIELDS
+} | {"t": (int, float), "wall": (int, float)}
+
+KINDS: dict[str, str] = {
+    "start": "a node's stack started; data.stack names its protocols",
+    "stop": "a node's stack stopped in good order",
+    "send": "a bundle got its sequence number; data.to: 'all' or an address, data.conn for unicasts, data.app",
+    "receive": "a bundle of another member arrived for the first time (sender, first, last)",
+    "deliver": "a bundle was handed to the application, or to the protocol it is for (data.app false); sum, count",
+    "discard": "a member forgot the bundles of `sender` up to `last`; data.reason: stable, left, acked",
+    "retransmit": "bundles were sent again (sender, first, last); data.to, data.reason: asked, highest, first",
+    "ack": "a cumulative ack was sent; data.to, data.conn, last",
+    "conn": "a unicast connection changed; data.side: send or receive, data.peer, data.conn, data.state",
+    "view": "a view was installed; data.members, data.start: {address: sequence number that its stream starts at}",
+    "suspect": "data.members are suspected; data.proof: true if death is proven",
+    "unsuspect": "data.members are trusted again",
+    "block": "the application was told to stop sending",
+    "unblock": "the application may send again",
+    "flush_started": "data.leader, data.mode",
+    "flush_ended": "data.leader",
+    "flush_failed": "data.leader, data.reason",
+    "suspend": "the view handler was suspended; data.reason",
+    "resume": "the view handler was resumed; data.reason",
+    "state_cut": "the state was cut here; pos",
+    "stable": "every member of the view has `sender`'s bundles up to `last`",
+    "buffers": "sizes of what is kept; data: {name: bytes or entries}",
+    "publish": "a message came from a client",
+    "confirm": "a publisher was told that its message is safe",
+    "enqueue": "a message took its place in a queue; queue, pos",
+    "acquire": "a message was taken for a consumer",
+    "accept": "a consumer has done with a message",
+    "release": "a message went back to its place",
+    "reject": "a consumer refused a message",
+    "dequeue": "a message left its queue",
+    "owner": "a queue changed hands",
+    "credit": "a consumer's credit changed",
+    "wiring": "queues, exchanges or bindings changed",
+    "voters": "the voter set changed",
+    "fault": "the simulator injected a fault; data.fault and its parameters",
+    "heal": "a fault ended; data.fault; data.last: true for the last one of the plan",
+    "crash": "the node died",
+    "restart": "the node starts again, as the incarnation of this event",
+    "end": "the run is over; data.live: the addresses that run, data.held: what each still holds back",
+    "truncated": "the trace of a killed node ends here: later events of this incarnation are missing, not absent",
+}
+
+
+class Tracer:
+    """Writes one node's events to a sink. `on` is False without one, and then nothing else is called."""
+
+    __slots__ = ("_clock", "_flush", "_n", "_sink", "_wall", "inc", "node", "on", "run")
+
+    def __init__(
+        self,
+        run: str = "",
+        node: str = "",
+        inc: int = 0,
+        sink: Callable[[Event], None] | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+        wall: Callable[[], float] | None = None,
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.on = sink is not None
+        self.run, self.node, self.inc = run, node, inc
+        self._sink, self._clock, self._wall, self._flush = sink, clock, wall, flush
+        self._n = 0
+
+    def emit(
+        self,
+        kind: str,
+        *,
+        view: object = None,
+        pos: int | None = None,
+        sender: object = None,
+        first: int | None = None,
+        last: int | None = None,
+        count: int | None = None,
+        sum: int | None = None,
+        queue: str | None = None,
+        **data: Json,
+    ) -> None:
+        """Record an event. Addresses and view ids are given as they are and written as text."""
+        if self._sink is None:
+            return
+        event = Event(
+            self.run,
+            self.node,
+            self.inc,
+            self._n,
+            self._clock(),
+            kind,
+            None if self._wall is None else self._wall(),
+            None if view is None else str(view),
+            pos,
+            None if sender is None else str(sender),
+            first,
+            last,
+            count,
+            sum,
+            queue,
+            {key: value for key, value in data.items() if value is not None},
+        )
+        self._n += 1
+        self._sink(event)
+
+    def flush(self) -> None:
+        """Write out what is buffered: called before anything that a property depends on becomes visible to others."""
+        self._flush()
+
+
+def read_events(lines: Iterable[str], where: str = "trace") -> Iterator[Event]:
+    """The events of a trace file. Raises UserError with the place of the first line that is none."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield Event.from_json(line)
+            except (ValueError, TypeError, RecursionError) as error:
+                raise UserError(f"{where}, line {number}: {error}") from None

@@ -1,0 +1,194 @@
+"""DROP, DELAY, DUPLICATE and SHUFFLE: they do what they say, as often as they are told, wherever they stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.errors import UserError
+from coterie.group.packet import Packet
+from coterie.group.presets import REGISTRY
+from coterie.group.protocol import Protocol
+from coterie.group.protocols.faults import Delay, DelaySettings, Drop, Duplicate, FaultSettings, Shuffle
+from coterie.group.protocols.nakack import Highest, Nakack
+from coterie.group.stack import Layer, build
+from harness import A, B, Script, multicast
+
+FAULTS: list[type[Protocol]] = [Drop, Delay, Duplicate, Shuffle]
+
+
+def fault(kind: type[Protocol], **settings: float) -> Script:
+    (layer,) = build([Layer("FLOOR", {}), Layer(kind.name, settings)], {"FLOOR": Ground, kind.name: kind})[1:]
+    return Script(layer)
+
+
+class Ground(Protocol):
+    name, id, role = "FLOOR", 200, "transport"
+
+
+def send(s: Script, count: int) -> list[Packet]:
+    packets = [multicast(A, n) for n in range(1, count + 1)]
+    for packet in packets:
+        s.roof.pass_down(packet)
+    return packets
+
+
+def batch(count: int) -> list[Packet]:
+    return [multicast(B, n) for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_that_is_not_asked_for_changes_nothing(kind: type[Protocol]) -> None:
+    s = fault(kind)
+    down, up = send(s, 20), batch(20)
+    s.up(*up)
+    assert s.floor.out == down
+    assert s.arrived() == up
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_on_the_way_up_leaves_the_way_down_alone(kind: type[Protocol]) -> None:
+    s = fault(kind, up=1.0)
+    down = send(s, 20)
+    assert s.floor.out == down
+
+
+@pytest.mark.parametrize("kind", [Drop, Delay, Duplicate])
+def test_a_fault_on_the_way_down_leaves_the_way_up_alone(kind: type[Protocol]) -> None:
+    s = fault(kind, down=1.0)
+    up = batch(20)
+    s.up(*up)
+    assert s.arrived() == up
+
+
+def test_drop_loses_everything_if_told_so() -> None:
+    s = fault(Drop, up=1.0, down=1.0)
+    send(s, 3)
+    s.up(*batch(4))
+    assert s.floor.out == []
+    assert s.roof.batches == []  # no empty batch either
+    assert s.stack.stats()["DROP"] == {"dropped": 7}
+
+
+def test_drop_loses_about_as_many_as_it_is_told_to_and_the_others_in_order() -> None:
+    s = fault(Drop, up=0.3, down=0.3)
+    send(s, 1000)
+    s.up(*batch(1000))
+    for kept in ([p.seqno for p in s.floor.out], s.delivered()):
+        assert 600 < len(kept) < 800
+        assert kept == sorted(kept)
+
+
+def test_duplicate_passes_everything_on_twice_if_told_so() -> None:
+    s = fault(Duplicate, up=1.0, down=1.0)
+    send(s, 3)
+    s.up(*batch(3))
+    assert sorted(p.seqno for p in s.floor.out) == sorted(s.delivered()) == [1, 1, 2, 2, 3, 3]
+    assert s.stack.stats()["DUPLICATE"] == {"duplicated": 6}
+
+
+def test_a_duplicate_on_the_way_down_is_a_packet_of_its_own_with_the_same_content() -> None:
+    s = fault(Duplicate, down=1.0)
+    send(s, 1)
+    first, second = s.floor.out
+    assert first is not second
+    assert (first.body, first.seqno, first.sender, first.dest) == (
+        second.body, second.seqno, second.sender, second.dest
+    )  # fmt: skip
+
+
+def test_delay_loses_nothing_and_holds_nothing_back_longer_than_it_is_told() -> None:
+    s = fault(Delay, up=1.0, down=1.0, longest=0.5)
+    send(s, 50)
+    s.up(*batch(50))
+    assert s.floor.out == []
+    assert s.delivered() == []
+    s.run(0.25)
+    early = len(s.floor.out)
+    assert 0 < early < 50
+    s.run(0.2501)
+    assert sorted(p.seqno for p in s.floor.out) == list(range(1, 51))
+    assert sorted(s.delivered()) == list(range(1, 51))
+
+
+def test_delayed_packets_overtake_each_other() -> None:
+    s = fault(Delay, up=1.0, longest=0.5)
+    s.up(*batch(50))
+    s.run(1)
+    assert s.delivered() != list(range(1, 51))
+
+
+def test_what_is_delayed_is_not_passed_on_once_the_stack_has_stopped() -> None:
+    s = fault(Delay, up=1.0, down=1.0)
+    send(s, 3)
+    s.up(*batch(3))
+    s.stack.stop()
+    s.run(1)
+    assert s.floor.out == []
+    assert s.arrived() == []
+
+
+def test_shuffle_changes_the_order_and_loses_nothing() -> None:
+    s = fault(Shuffle, up=1.0)
+    s.up(*batch(50))
+    before = len(s.roof.batches[0])
+    s.run(0.1)
+    got = s.delivered()
+    assert before == 49  # one is held back
+    assert sorted(got) == list(range(1, 51))
+    assert got != list(range(1, 51))
+
+
+def test_what_shuffle_holds_back_comes_with_the_next_batch() -> None:
+    s = fault(Shuffle, up=1.0)
+    s.up(multicast(B, 1))
+    assert s.delivered() == []
+    s.up(multicast(B, 2), multicast(B, 3))
+    assert len(s.roof.batches[0]) == 2
+    s.run(0.1)
+    assert sorted(s.delivered()) == [1, 2, 3]
+
+
+def test_shuffle_knows_one_direction_only_and_says_so() -> None:
+    with pytest.raises(UserError, match="SHUFFLE: there is no setting 'down'"):
+        fault(Shuffle, down=0.5)
+
+
+def test_the_same_seed_gives_the_same_faults() -> None:
+    def run() -> list[int]:
+        s = fault(Drop, up=0.5)
+        s.up(*batch(100))
+        return s.delivered()
+
+    assert run() == run()
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_every_fault_can_be_named_in_a_stack(kind: type[Protocol]) -> None:
+    assert REGISTRY[kind.name] is kind
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Drop(FaultSettings(up=0.3)),
+        Delay(DelaySettings(up=0.5, longest=0.02)),
+        Duplicate(FaultSettings(up=0.5)),
+        Shuffle(Shuffle.Settings(up=0.5)),
+    ],
+    ids=lambda layer: layer.name,
+)
+def test_under_nakack_a_fault_changes_nothing_of_what_is_delivered(layer: Protocol) -> None:
+    s = Script(layer, Nakack())
+    s.stack.find(Nakack).open(B, 1)
+    sent = {n: multicast(B, n) for n in range(1, 101)}
+    for first in range(1, 101, 10):
+        s.up(*(sent[n] for n in range(first, first + 10)))
+        s.run(0.01)
+    for _ in range(100):  # B tells how far it is, and answers what it is asked for
+        s.hear(B, Nakack, Highest(100))
+        s.run(0.05)
+        for packet in s.floor.out:
+            for first, last in getattr(Nakack.codec.decode(packet.body), "ranges", ()):
+                s.up(*(sent[n].copy(A) for n in range(first, last + 1)))
+        s.floor.out.clear()
+    assert s.delivered() == list(range(1, 101))
