@@ -36,6 +36,23 @@ def test_two_processes_greet_each_other() -> None:
             process.communicate()
 
 
+def test_three_members_vote_and_the_one_that_asked_counts() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "group.py")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "the group: alpha, beta, gamma"
+    assert sorted(lines[1:4]) == ["alpha votes for tea", "beta votes for coffee", "gamma votes for tea"]
+    assert lines[4:] == ["it is tea, 2 to 1", "alpha is left alone"]
+    assert done.returncode == 0
+
+
+def test_every_example_is_run_here() -> None:
+    text = Path(__file__).read_text()
+    assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in text] == []
+
+
 def test_the_five_lines_of_the_readme_run_as_they_stand() -> None:
     readme = (EXAMPLES.parent / "README.md").read_text()
     lines = readme.split("```python\n")[1].split("```")[0]

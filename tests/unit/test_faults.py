@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness import A, B, Script, multicast
 
 from coterie.errors import UserError
 from coterie.group.packet import Packet
@@ -11,7 +12,6 @@ from coterie.group.protocol import Protocol
 from coterie.group.protocols.faults import Delay, DelaySettings, Drop, Duplicate, FaultSettings, Shuffle
 from coterie.group.protocols.nakack import Highest, Nakack
 from coterie.group.stack import Layer, build
-from harness import A, B, Script, multicast
 
 FAULTS: list[type[Protocol]] = [Drop, Delay, Duplicate, Shuffle]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness import A, B, C, Net, Script, multicast
 
 from coterie.group.events import PeerClosed, PeerConnected, StreamOpened, Suspect, Unsuspect, ViewChange
 from coterie.group.members import Address
-from coterie.group.packet import Packet
+from coterie.group.packet import APP, MCAST, TRAIN, TRAIN_END, TRAIN_START, Packet
 from coterie.group.protocols.fixed import Bye, Fixed, FixedSettings, Joined, Welcome
 from coterie.group.protocols.nakack import Nakack, NakackSettings
-from harness import A, B, C, Net, Script, multicast
 
 B2 = Address("b", 2)
 EVERY = 0.1
@@ -139,6 +139,34 @@ def test_a_new_member_is_told_that_our_stream_starts_with_the_next_bundle() -> N
     assert s.stack.rules["fixed.welcome"] == 1
 
 
+def send_part(s: Script, flags: int) -> None:
+    s.roof.pass_down(Packet(b"x", None, APP, MCAST, TRAIN | flags))
+
+
+def test_a_new_member_is_let_in_between_two_messages_not_in_the_middle_of_a_train() -> None:
+    s = script()
+    send_part(s, TRAIN_START)
+    connected(s, B)
+    assert members(s) == ["a#1"]
+    send_part(s, 0)
+    s.run(1)
+    assert members(s) == ["a#1"]
+    send_part(s, TRAIN_END)
+    s.run(0)
+    assert members(s) == ["a#1", "b#1"]
+    assert welcomes(s) == [(B, Welcome(1, 4, True))]
+
+
+def test_a_peer_that_is_lost_again_before_the_train_has_ended_is_not_let_in() -> None:
+    s = script()
+    send_part(s, TRAIN_START)
+    connected(s, B, C)
+    s.event(Suspect((B,), False))
+    send_part(s, TRAIN_END)
+    s.run(0)
+    assert members(s) == ["a#1", "c#1"]
+
+
 def test_a_welcome_opens_the_stream_at_its_number_and_is_answered() -> None:
     s = connected(script(), B)
     s.roof.events.clear()
@@ -228,6 +256,17 @@ def test_a_welcome_from_someone_outside_the_view_waits_until_it_is_in() -> None:
     connected(s, B)
     s.hear(B, Fixed, Welcome(1, 1, True))
     assert s.sent(Joined) == [(B, Joined(1))]
+
+
+def test_a_welcome_from_someone_who_was_removed_waits_until_it_is_back() -> None:
+    s = joined(script(), B)
+    s.event(Suspect((B,), False))
+    s.hear(B, Fixed, Welcome(2, 9, False))
+    s.hear(B, Fixed, Bye())
+    assert s.sent(Joined) == []
+    s.event(Unsuspect((B,)))
+    s.hear(B, Fixed, Welcome(2, 9, False))
+    assert s.sent(Joined) == [(B, Joined(2))]
 
 
 def test_a_welcome_to_number_nought_makes_no_sense_and_is_ignored() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from harness import A, B, C, Net, Script
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.group.events import StreamOpened, Writable
 from coterie.group.members import Address
 from coterie.group.packet import APP, MCAST, RAW, TRAIN, UCAST, Packet
+from coterie.group.protocol import Protocol
 from coterie.group.protocols.flow import Flow, FlowSettings, HowFar, Taken
 from coterie.group.protocols.nakack import Nakack, NakackSettings
 from coterie.group.protocols.unicast3 import Unicast3, Unicast3Settings
-from harness import A, B, C, Net, Script
 
 WINDOW = 1000
 EVERY = 0.2
@@ -190,6 +191,23 @@ def test_credit_that_nobody_waits_for_is_no_news() -> None:
     assert s.events(Writable) == []
 
 
+class Held(Protocol):
+    """A layer between that does not pass everything on at once, as a flush gate will."""
+
+    name, id = "HELD", 202
+
+    def down(self, packet: Packet) -> None:
+        pass
+
+
+def test_what_a_layer_below_has_not_stamped_yet_counts_as_on_its_way() -> None:
+    s = Script(Nakack(), Held(), Flow(FlowSettings(window=WINDOW)))
+    send(s, WINDOW)
+    s.view(A, B)
+    s.view(A, B, C)
+    assert not flow(s).ready(None)
+
+
 # Credit.
 
 
@@ -207,8 +225,9 @@ def test_credit_that_comes_late_takes_nothing_back() -> None:
     s = script()
     send_all_taken_by_us(s, *[100] * 10)
     s.hear(B, Flow, Taken(0, 10))
-    s.hear(C, Flow, Taken(0, 10))
     s.hear(B, Flow, Taken(0, 2))
+    assert not flow(s).ready(None)
+    s.hear(C, Flow, Taken(0, 10))
     send_all_taken_by_us(s, *[100] * 9)
     assert flow(s).ready(None)
 
@@ -418,8 +437,8 @@ def test_a_stream_that_opens_where_we_are_past_is_reported_as_far_as_we_are() ->
 def test_a_sender_that_we_suspect_in_error_still_gets_its_credit() -> None:
     s = script()
     s.up(bundle_from(B, 1, 200))
-    s.view(A, C)
     take(s)
+    s.view(A, C)
     s.hear(B, Flow, HowFar(True))
     assert s.sent(Taken) == [(B, Taken(0, 1))]
     s.view(A, B, C)
@@ -463,6 +482,15 @@ def test_credit_messages_go_no_further_up() -> None:
     s.hear(B, Flow, Taken(0, 0))
     s.hear(B, Flow, HowFar(True))
     assert s.arrived() == []
+
+
+def test_a_stopped_member_asks_no_more() -> None:
+    s = script()
+    send(s, WINDOW)
+    send(s, 1)
+    s.stack.stop()
+    s.run(10)
+    assert s.sent(HowFar) == []
 
 
 # Bounds.

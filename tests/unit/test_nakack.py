@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from harness import A, B, C, Net, Script, multicast, unit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.group.events import ViewChange, Writable
+from coterie.group.events import Event, ViewChange, Writable
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, APP, MCAST, RAW, Packet
 from coterie.group.protocols.nakack import Ask, Highest, Nakack, NakackSettings
-from harness import A, B, C, Net, Script, multicast, unit
 
 D = Address("d", 1)
 
 
-def script(*others: Address, local: Address = A, start: int = 1, **settings: float) -> Script:
-    """A member that knows where the streams of the others (B and C) start."""
+def script(*others: Address, local: Address = A, **settings: float) -> Script:
+    """A member that knows that the streams of the others (B and C) start with number one."""
     others = others or (B, C)
     s = Script(Nakack(NakackSettings(**settings)), local=local, members=tuple(sorted((local, *others))))  # type: ignore[arg-type]
     for other in others:
-        layer(s).open(other, start)
+        layer(s).open(other, 1)
     return s
 
 
@@ -57,6 +57,7 @@ def test_a_member_delivers_its_own_multicasts_in_order_once_the_turn_is_over() -
         s.send(str(n))
     assert s.delivered() == []  # never from within the call that sends
     s.run(0)
+    assert [len(batch) for batch in s.roof.batches] == [3]
     assert s.delivered() == [1, 2, 3]
     s.send("more")
     s.run(0)
@@ -386,7 +387,10 @@ def test_what_others_have_heard_of_is_asked_for_if_it_does_not_come_by_itself() 
     assert s.sent(Ask) == []  # it may well be on its way
     s.run(0.002)
     assert s.sent(Ask) == [(C, Ask(C, ((1, 1),)))]
-    assert s.stack.rules["nakack.last_lost"] == 1
+    assert s.stack.rules["nakack.last_lost"] == layer(s).stats["asks"] == 1
+    layer(s).heard_of(B, 3)
+    s.run(1)
+    assert (B, Ask(B, ((3, 3),))) in s.sent(Ask)  # and the next rumour, too
 
 
 def test_what_another_says_about_our_own_stream_is_nothing_to_ask_for() -> None:
@@ -522,8 +526,9 @@ def test_a_member_that_returns_in_time_keeps_its_stream() -> None:
 
 
 def test_a_stream_begins_at_the_number_that_is_stated() -> None:
-    s = script(start=8)
-    hear_from(s, B, 7, 8)
+    s = script()
+    layer(s).open(D, 8)
+    hear_from(s, D, 7, 8)
     assert s.delivered() == [8]
 
 
@@ -569,10 +574,24 @@ def test_a_reopened_stream_stays_in_order_if_more_of_it_comes_in_the_same_turn()
 
 def test_a_view_is_passed_on_to_the_layers_below() -> None:
     s = script()
-    heard = []
+    heard: list[Event] = []
     s.floor.down_event = heard.append  # type: ignore[method-assign, assignment]
     s.view(A, B)
     assert [type(event) for event in heard] == [ViewChange]
+
+
+def test_a_stopped_member_says_nothing_more() -> None:
+    s = script()
+    s.send("x")
+    hear_from(s, B, 2)
+    s.hear(C, Nakack, Highest(3))
+    layer(s).heard_of(C, 5)
+    s.view(A, B)
+    s.stack.stop()
+    s.floor.out.clear()
+    s.run(100)
+    assert s.floor.out == []
+    assert layer(s).has(C)
 
 
 # At random.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness import A, B, C, Net, Script, multicast
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,6 @@ from coterie.group.members import Address
 from coterie.group.packet import Packet
 from coterie.group.protocols.nakack import Ask, Nakack, NakackSettings
 from coterie.group.protocols.stable import Digest, Stable, StableSettings
-from harness import A, B, C, Net, Script, multicast
 
 D = Address("d", 1)
 EVERY = 0.2
@@ -53,8 +53,8 @@ def send(s: Script, count: int) -> None:
     s.run(0)
 
 
-def net(**settings: float) -> Net:
-    return Net(*(script(local, **settings) for local in (A, B, C)))
+def net() -> Net:
+    return Net(*(script(local) for local in (A, B, C)))
 
 
 def is_digest(packet: Packet) -> bool:
@@ -305,14 +305,33 @@ def test_a_departed_members_bundles_are_forgotten_once_all_that_are_left_have_th
     assert s.stack.rules["stable.departed"] >= 2
 
 
-def test_a_departed_members_bundles_are_kept_while_somebody_who_stays_misses_one() -> None:
+def test_what_someone_said_who_is_no_longer_there_does_not_count() -> None:
     s = script()
     s.up(*(multicast(B, n) for n in (1, 2, 3)))
-    s.view(A, C)
+    hear(s, C, {A: 0, B: 3})
+    s.view(A, D)
+    s.run(2 * EVERY)
+    assert nakack(s).streams[B].window.forgotten == 0  # D may miss all of it
+
+
+def test_a_departed_members_bundles_are_kept_while_somebody_who_stays_misses_one() -> None:
+    s = script(members=(A, B, C, D))
+    s.up(*(multicast(B, n) for n in (1, 2, 3)))
+    s.view(A, C, D)
+    hear(s, D, {A: 0, B: 3})
     hear(s, C, {A: 0, B: 1})
     s.run(EVERY)
+    assert nakack(s).streams[B].window.forgotten == 1
     s.hear(C, Nakack, Ask(B, ((2, 3),)))
     assert [p.seqno for p in s.packets()] == [2, 3]
+
+
+def test_a_stopped_member_says_nothing_more() -> None:
+    s = script()
+    s.up(multicast(B, 1))
+    s.stack.stop()
+    s.run(60)
+    assert s.sent(Digest) == []
 
 
 # At random.

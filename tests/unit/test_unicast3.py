@@ -6,8 +6,9 @@ import pytest
 from harness import A, B, C, Script, unit, units
 
 from coterie.errors import UserError
+from coterie.group.events import StreamEnded
 from coterie.group.members import Address
-from coterie.group.packet import AGAIN, FIRST, Packet
+from coterie.group.packet import AGAIN, APP, FIRST, TRAIN, TRAIN_END, UCAST, Packet
 from coterie.group.protocols.unicast3 import Ack, Ask, Close, SendFirstSeqno, Unicast3, Unicast3Settings
 from coterie.group.protocols.unicast3_entries import State
 
@@ -547,3 +548,99 @@ def test_the_counters_tell_acks_per_unit_resends_and_what_the_sender_keeps() -> 
     assert layer(pair.b).stats["acks_sent"] < 100
     assert layer(pair.a).stats["acks_received"] == layer(pair.b).stats["acks_sent"]
     assert pair.a.stack.held()["UNICAST3.unacked"] == 0
+
+
+def test_units_before_the_first_are_kept_but_no_more_than_the_window() -> None:
+    s = script(window=10)
+    s.up(*(unit(B, 7, n) for n in range(2, 100)))
+    assert s.stack.held()["UNICAST3.undelivered"] == 10
+    s.up(unit(B, 7, 1, first=True))
+    assert s.delivered() == list(range(1, 11))
+
+
+def test_units_whose_first_never_comes_are_given_up_after_some_runs() -> None:
+    s = script()
+    s.up(unit(B, 7, 4))
+    s.run(9 * RUN)
+    assert B in layer(s).receivers
+    s.run(2 * RUN)
+    assert B not in layer(s).receivers
+    assert s.stack.held()["UNICAST3.undelivered"] == 0
+    s.up(*units(B, 7, 1, 4))
+    assert s.delivered() == [1, 2, 3, 4]
+
+
+def part_of_a_train(packet: Packet) -> Packet:
+    packet.flags |= TRAIN
+    return packet
+
+
+def test_a_receiver_in_the_middle_of_a_message_asks_its_sender_instead_of_reaping_the_connection() -> None:
+    s = script(conn_expiry_timeout=2.0, conn_close_timeout=1.0)
+    s.up(part_of_a_train(unit(B, 7, 1, first=True)))
+    s.run(0.9)
+    s.sent(Ack)
+    s.run(0.9)
+    assert s.sent(Ack) == [(B, Ack(7, 1))]  # if the sender has given it up, it answers with CLOSE
+    s.run(9)
+    assert layer(s).receivers[B].state is State.OPEN
+    assert s.stack.rules["unicast3.train_kept"] > 5
+    last = part_of_a_train(unit(B, 7, 2))
+    last.flags |= TRAIN_END
+    s.up(last)
+    s.run(5)
+    assert B not in layer(s).receivers
+    assert s.delivered() == [1, 2]
+
+
+def test_a_sender_in_the_middle_of_a_message_does_not_close_the_connection() -> None:
+    s = script(conn_close_timeout=1.0)
+    packet = part_of_a_train(Packet(b"x", B, APP, UCAST))
+    s.roof.pass_down(packet)
+    s.hear(B, Unicast3, Ack(packet.conn, 1))
+    layer(s).close(B)
+    s.run(5)
+    assert layer(s).senders[B].state is State.CLOSING
+    last = part_of_a_train(Packet(b"x", B, APP, UCAST))
+    last.flags |= TRAIN_END
+    s.roof.pass_down(last)
+    assert (last.conn, last.seqno) == (packet.conn, 2)
+
+
+def test_whoever_asks_on_a_connection_that_was_given_up_is_told_that_it_is_closed() -> None:
+    s = script()
+    s.send("0", B)
+    conn = layer(s).senders[B].conn
+    s.hear(B, Unicast3, Ask(conn - 1, ((1, 1),)))
+    s.hear(C, Unicast3, SendFirstSeqno(5))
+    s.hear(C, Unicast3, Ack(4, 1))
+    assert s.sent(Close) == [(B, Close(conn - 1)), (C, Close(5)), (C, Close(4))]
+
+
+def test_a_member_outside_the_view_does_not_make_the_sender_keep_more_than_a_window() -> None:
+    s = script(window=10)
+    s.view(A, C)
+    for n in range(50):
+        s.send(str(n), B)
+        assert len(layer(s).senders[B].unacked) <= 10
+    assert s.stack.find(Unicast3).stats["undeliverable"] == 40
+
+
+def test_what_ends_of_a_connection_is_told_to_the_layers_above() -> None:
+    s = script()
+    s.up(*units(B, 7, 1, 3))
+    s.hear(B, Unicast3, Close(7))
+    assert s.events(StreamEnded) == [StreamEnded(B, UCAST, 7)]
+    s.up(*units(B, 8, 1, 3))
+    s.up(*units(B, 9, 1, 3))
+    assert s.events(StreamEnded) == [StreamEnded(B, UCAST, 8)]
+
+
+def test_a_reaped_connection_has_not_ended_before_a_new_incarnation_of_its_sender_is_there() -> None:
+    s = script(conn_expiry_timeout=2.0, conn_close_timeout=1.0)
+    s.up(*units(B, 7, 1, 3))
+    s.run(5)
+    assert B not in layer(s).receivers
+    assert s.events(StreamEnded) == []  # it may go on where it was
+    s.view(A, Address("b", 2), C)
+    assert s.events(StreamEnded) == [StreamEnded(B, UCAST, 7)]

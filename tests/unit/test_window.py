@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from harness import B, multicast
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.group.packet import Packet
 from coterie.group.window import Ranges, Window
-from harness import B, multicast
 
 
 def packet(seqno: int) -> Packet:

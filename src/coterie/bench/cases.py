@@ -87,7 +87,7 @@ def throughput(role: str, load: Load, members: int, done: Callable[[int], None])
     ours, baseline = rounds(role, load, members, done)
 
     def rate(answers: list[Message]) -> float:
-        return median(a["per_second"] for a in answers if a["delivered"])
+        return float(median(a["per_second"] for a in answers if a["delivered"]))
 
     def cost(answers: list[Message]) -> float:
         return float(sum(a["cpu_seconds"] for a in answers) / sum(a["delivered"] for a in answers) * 1e6)

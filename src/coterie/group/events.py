@@ -38,6 +38,13 @@ class PeerClosed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PeerHeard(Event):
+    """Up, from the transport to failure detection: bytes of `peer` arrived, if only the beginning of a packet."""
+
+    peer: Address
+
+
+@dataclass(frozen=True, slots=True)
 class Suspect(Event):
     """Up, from failure detection: these do not answer."""
 

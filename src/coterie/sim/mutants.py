@@ -43,13 +43,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         new='                if setattr(window, "delivered", packet.seqno - 1) is None:',
     ),
     Mutation(
-        name="nakack-resends-another",
+        name="nakack-delivers-duplicates",
         profile="channel",
         property="G3",
-        what="a bundle that is sent again gets the number of the next one",
+        what="a bundle that came twice is delivered twice",
         module="coterie.group.protocols.nakack",
-        old="                packet = stream.window.slots.get(seqno)",
-        new="                packet = stream.window.slots.get(seqno - 1) or stream.window.slots.get(seqno)",
+        old="                if not window.add(packet):",
+        new="                if not window.add(packet) and out.append(packet) is not None:",
     ),
     Mutation(
         name="unicast3-never-asks",
@@ -77,6 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.unicast3",
         old="        flushed = not entry.unacked or entry.left",
         new="        flushed = True",
+        seed=19,
     ),
     Mutation(
         name="unicast3-forgets-the-dead",
@@ -86,6 +87,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.unicast3",
         old="            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed)",
         new="            pass",
+        seed=86,
     ),
     Mutation(
         name="stable-anybody",
@@ -113,6 +115,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.fixed",
         old="        guest.start = self._nakack.sent + 1",
         new="        guest.start = max(1, self._nakack.sent)",
+        seed=2,
     ),
     Mutation(
         name="fixed-welcomes-once",
@@ -122,6 +125,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.fixed",
         old="            if not guest.answered and peer in self.stack.view:",
         new="            if False:",
+        seed=2,
     ),
     Mutation(
         name="fixed-keeps-suspects",
@@ -129,8 +133,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         property="G20",
         what="a suspected member stays in the view",
         module="coterie.group.protocols.fixed",
-        old="            case Suspect(members):\n                self._remove(members)",
+        old="            case Suspect(members):\n                self._goes(members)",
         new="            case Suspect(members):\n                pass",
+        seed=15,
     ),
     Mutation(
         name="flow-never-asks",
@@ -140,6 +145,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.flow",
         old="                self.send(HowFar(False), dest)",
         new="                pass",
+        seed=20,
     ),
     Mutation(
         name="flow-waits-for-the-dead",
@@ -149,6 +155,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.flow",
         old="                self._all.marks = {m: marks.get(m, upto) for m in view.members}",
         new="                self._all.marks = marks | {m: marks.get(m, upto) for m in view.members}",
+        seed=2,
     ),
     Mutation(
         name="frag-mixes-streams",
@@ -158,15 +165,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.fragment",
         old="        key = (packet.sender, packet.carrier, packet.conn)",
         new="        key = (packet.sender, 0, 0)",
+        seed=23,
     ),
     Mutation(
         name="frag-joins-backwards",
         profile="channel",
-        property="G3",
+        property="G8",
         what="the parts of a train are joined in the wrong order",
         module="coterie.group.protocols.fragment",
         old="        self.parts.append(packet)",
         new="        self.parts.insert(0, packet)",
+        seed=1,
     ),
     Mutation(
         name="failure-never-suspects",
@@ -176,6 +185,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.failure",
         old="            self._suspect(silent, proof=False)",
         new="            pass",
+        seed=15,
     ),
     Mutation(
         name="failure-blind",
@@ -185,6 +195,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.failure",
         old="                silent.append(member)",
         new="                pass",
+        seed=15,
     ),
     Mutation(
         name="tcp-dials-once",
@@ -194,6 +205,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.tcp",
         old="            link.contact.dialling = False\n        if self._listener is None:",
         new="            pass\n        if self._listener is None:",
+        seed=6,
     ),
     Mutation(
         name="tcp-forgets-half-packets",
@@ -203,6 +215,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.tcp_peer",
         old="            self._parts.append(chunk[at:])\n            self._have, self._need = end - at, need",
         new="            self._have, self._need = end - at, need",
+        seed=8,
     ),
     Mutation(
         name="udp-greets-once",
@@ -212,6 +225,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.udp",
         old="        contact.dialling = False\n        self._contacts.failed(contact)",
         new="        self._contacts.failed(contact)",
+        seed=9,
     ),
     Mutation(
         name="udp-takes-altered",
@@ -221,5 +235,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.packet",
         old='            raise WireError("altered on the way")',
         new="            pass",
+        seed=17,
     ),
 )

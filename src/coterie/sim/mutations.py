@@ -19,7 +19,7 @@ from coterie.errors import UserError
 from coterie.settings import suggest
 from coterie.sim.mutants import MUTATIONS, Mutation
 
-__all__ = ["MUTATIONS", "Mutation", "find", "install", "mutate", "source_of"]
+__all__ = ["MUTATIONS", "Mutation", "check", "find", "install", "mutate", "source_of"]
 
 
 def find(name: str) -> Mutation:
@@ -43,6 +43,11 @@ def mutate(mutation: Mutation, source: str) -> str:
     if times != 1:
         raise UserError(f"mutation '{mutation.name}': its text occurs {times} times in {mutation.module}, not once")
     return source.replace(mutation.old, mutation.new)
+
+
+def check(mutation: Mutation) -> None:
+    """Raises UserError if the mutation does not fit its module."""
+    mutate(mutation, source_of(mutation))
 
 
 class _Loader(SourceFileLoader):
@@ -74,7 +79,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def install(mutation: Mutation) -> None:
     """From now on the module is imported with its change. Too late once it has been imported without it."""
-    mutate(mutation, source_of(mutation))
+    check(mutation)
     if mutation.module in sys.modules:
         raise UserError(f"mutation '{mutation.name}': {mutation.module} is imported already; use a fresh process")
     sys.meta_path.insert(0, _Finder(mutation))

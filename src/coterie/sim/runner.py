@@ -142,6 +142,8 @@ def campaign(
     stop: Callable[[Campaign], bool] = lambda _: False,
 ) -> Campaign:
     """Run all seeds. An interrupt (or `stop`) keeps what is done, up to the first seed that is not."""
+    if mutation is not None:
+        mutations.check(mutations.find(mutation))
     total = Campaign(profile)
     tasks = [Task(profile, seeds[at : at + CHUNK], trace_dir) for at in range(0, len(seeds), CHUNK)]
     jobs = max(1, min(jobs or os.cpu_count() or 1, len(tasks) or 1))

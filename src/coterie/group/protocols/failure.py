@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.errors import UserError
-from coterie.group.events import Event, PeerClosed, PeerConnected, Suspect, Unsuspect
+from coterie.group.events import Event, PeerClosed, PeerConnected, PeerHeard, Suspect, Unsuspect
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, Packet
 from coterie.group.protocol import Protocol
@@ -149,6 +149,11 @@ class Failure(Protocol):
     # What the transport says.
 
     def up_event(self, event: Event) -> None:
+        if isinstance(event, PeerHeard):  # a large packet on a slow link holds up the heartbeats behind it
+            self._noted[event.peer] = None
+            if event.peer in self._looking or self._suspects.get(event.peer) is False:
+                self._trust(event.peer)
+            return
         super().up_event(event)
         match event:
             case PeerConnected(peer):

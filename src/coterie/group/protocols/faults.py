@@ -7,6 +7,7 @@ given probability, from the runtime's seeded random numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from coterie.group.packet import Packet
 from coterie.group.protocol import Protocol
@@ -24,7 +25,7 @@ class FaultSettings(ShuffleSettings):
 
 
 class _Fault(Protocol):
-    Settings = FaultSettings
+    Settings: ClassVar[type] = FaultSettings
     settings: FaultSettings
 
     def hit(self, probability: float) -> bool:

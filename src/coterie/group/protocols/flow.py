@@ -91,12 +91,38 @@ UNLIMITED = 2**63
 class Account:
     """One incoming stream: what our application has taken of it."""
 
-    __slots__ = ("conn", "seqno", "unreported")
+    __slots__ = ("_early", "_waiting", "conn", "seqno", "unreported")
 
-    def __init__(self, conn: int, seqno: int) -> None:
-        self.conn = conn
-        self.seqno = seqno
+    def __init__(self) -> None:
+        self.conn = 0
+        self.seqno = 0
+        """Everything up to here was taken."""
         self.unreported = 0
+        """Bytes taken since that was last told."""
+        self._waiting: deque[Packet] = deque()
+        """Bundles that went up and were not taken yet, in order."""
+        self._early: set[Packet] = set()
+        """Those of them that were taken before their turn: parts of trains, while the application is at work."""
+
+    def passes(self, packet: Packet) -> None:
+        """A bundle goes up."""
+        self._waiting.append(packet)
+
+    def take(self, packet: Packet) -> None:
+        """A bundle was taken. Credit is for what is taken without a hole: a slow application must slow its senders."""
+        waiting = self._waiting
+        if not waiting or waiting[0] is not packet:
+            self._early.add(packet)
+            return
+        self._settle(waiting.popleft())
+        while self._early and waiting and waiting[0] in self._early:
+            self._early.remove(waiting[0])
+            self._settle(waiting.popleft())
+
+    def _settle(self, packet: Packet) -> None:
+        self.unreported += len(packet.body)
+        if (packet.conn, packet.seqno) > (self.conn, self.seqno):
+            self.conn, self.seqno = packet.conn, packet.seqno
 
 
 class Flow(Protocol):
@@ -199,15 +225,12 @@ class Flow(Protocol):
 
     def taken(self, packet: Packet) -> None:
         """The application (or the reassembly of a train) has taken this bundle."""
-        multicast = packet.carrier == MCAST
         if packet.parts:
-            packet = packet.parts[-1]  # the others were reported when they came
-        key = (packet.sender, multicast)
-        account = self._from.get(key)
+            packet = packet.parts[-1]  # the others were taken when they came
+        account = self._from.get((packet.sender, packet.carrier == MCAST))
         if account is None:
-            account = self._from[key] = Account(packet.conn, packet.seqno)
-        account.conn, account.seqno = packet.conn, packet.seqno
-        account.unreported += len(packet.body)
+            return  # its sender was replaced by a new incarnation meanwhile
+        account.take(packet)
         if packet.sender == self.stack.local:
             self._moved(packet.sender, account.conn, account.seqno)
         elif account.unreported >= self._report:
@@ -219,16 +242,22 @@ class Flow(Protocol):
         self.send(Taken(account.conn, account.seqno), sender)
 
     def up(self, batch: list[Packet]) -> None:
-        if any(packet.proto == self.id for packet in batch):
-            rest = []
-            for packet in batch:
-                if packet.proto == self.id:
-                    self._handle(packet.sender, self.decode(packet))
-                else:
-                    rest.append(packet)
-            batch = rest
-        if batch:
-            self.pass_up(batch)
+        rest = []
+        for packet in batch:
+            if packet.proto == self.id:
+                self._handle(packet.sender, self.decode(packet))
+                continue
+            rest.append(packet)
+            if packet.proto == APP:
+                self._account(packet.sender, packet.carrier == MCAST).passes(packet)
+        if rest:
+            self.pass_up(rest)
+
+    def _account(self, sender: Address, multicast: bool) -> Account:
+        account = self._from.get((sender, multicast))
+        if account is None:
+            account = self._from[sender, multicast] = Account()
+        return account
 
     def _handle(self, peer: Address, message: object) -> None:
         match message:
@@ -262,7 +291,7 @@ class Flow(Protocol):
                 self._forget_departed(view.members)
                 self._go_on(self._all)
             case StreamOpened(sender, start):
-                account = self._from.setdefault((sender, True), Account(0, 0))
+                account = self._account(sender, True)
                 account.seqno = max(account.seqno, start - 1)
                 self._tell(sender, account)
             case Writable():

@@ -8,14 +8,13 @@ it breaks off or is opened again elsewhere, what there is of a train is dropped,
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coterie.group.bundle import OFFSET_SIZE
-from coterie.group.events import Event, StreamEnded, StreamOpened, ViewChange
+from coterie.group.events import Event, StreamEnded, StreamOpened
 from coterie.group.members import Address
-from coterie.group.packet import APP, MCAST, TRAIN, TRAIN_END, TRAIN_START, UCAST, Packet
+from coterie.group.packet import APP, MCAST, TRAIN, TRAIN_END, TRAIN_START, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.flow import Flow
 from coterie.settings import setting
@@ -102,12 +101,11 @@ class Fragment(Protocol):
             return packet
         key = (packet.sender, packet.carrier, packet.conn)
         if packet.flags & TRAIN_START:
-            self._drop(key, broke_off=True)
+            self._drop(key)
             self._trains[key] = Train()
         train = self._trains.get(key)
         if train is None:
             self.count("without_start")
-            self._trace_unused(packet)
         else:
             train.add(packet)
             if packet.flags & TRAIN_END:
@@ -116,7 +114,7 @@ class Fragment(Protocol):
                 return train.whole()
             if train.size > self.settings.message_max + LONGEST_TABLE:
                 self.count("too_large")
-                self._drop(key, broke_off=True)
+                self._drop(key)
         if self._flow is not None:
             self._flow.taken(packet)  # now, or a message larger than the window could never arrive
         return None
@@ -127,29 +125,12 @@ class Fragment(Protocol):
                 self._drop((sender, MCAST, 0))
             case StreamEnded(sender, carrier, conn):
                 self._drop((sender, carrier, conn))
-            case ViewChange(view):
-                newest = {m.name: m.incarnation for m in view.members}
-                for key in [k for k in self._trains if k[0].incarnation < newest.get(k[0].name, 0)]:
-                    self._drop(key)
         super().up_event(event)
 
-    def _drop(self, key: StreamKey, broke_off: bool = False) -> None:
-        """Give up a train. If only the train broke off, its stream goes on behind it."""
-        train = self._trains.pop(key, None)
-        if train is not None:
+    def _drop(self, key: StreamKey) -> None:
+        if self._trains.pop(key, None) is not None:
             self.rule("frag.dropped")
             self.count("dropped")
-            if broke_off:
-                for part in train.parts:
-                    self._trace_unused(part)
-
-    def _trace_unused(self, part: Packet) -> None:
-        """The part ends here: without this, a trace would show a gap in the stream."""
-        if self.stack.trace.on:
-            self.stack.trace.emit(
-                "deliver", view=self.stack.view.id, sender=part.sender, first=part.seqno, last=part.seqno, count=1,
-                sum=zlib.crc32(part.body), conn=part.conn if part.carrier == UCAST else None, app=False,
-            )  # fmt: skip
 
     def held(self) -> dict[str, int]:
         return {"trains": sum(sender in self.stack.view for sender, _, _ in self._trains)}

@@ -398,7 +398,14 @@ class Nakack(Protocol):
         for stream in departed:
             assert stream.departed is not None
             if stream.departed <= deadline:
-                self.stable(stream.sender, stream.window.delivered, "left")
+                if self.stack.trace.on:
+                    self.stack.trace.emit(
+                        "discard",
+                        view=self.stack.view.id,
+                        sender=stream.sender,
+                        last=stream.window.received,
+                        reason="left",
+                    )
                 del self.streams[stream.sender]
                 self.stack.above(self).up_event(StreamEnded(stream.sender, MCAST, 0))
         if any(s.departed is not None for s in self.streams.values()):

@@ -63,6 +63,8 @@ class Stable(Protocol):
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
         self._nakack = stack.find(Nakack)
+        # A sender whose window is small waits for us sooner.
+        self._after_bundles = min(self.settings.after_bundles, max(1, self._nakack.settings.window // 4))
         self._reported: dict[Address, int] = {}
         """Per other member of the view: the highest of our own bundles that it delivered."""
         self._heard: dict[Address, dict[Address, tuple[int, int]]] = {}
@@ -92,7 +94,7 @@ class Stable(Protocol):
             batch = [packet for packet in batch if packet.proto != self.id]
         if batch:
             self.pass_up(batch)
-        if self._bytes >= self.settings.after_bytes or self._bundles >= self.settings.after_bundles:
+        if self._bytes >= self.settings.after_bytes or self._bundles >= self._after_bundles:
             self.rule("stable.by_volume")
             self._tell()
         if self._timer is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.errors import ForeignError, UserError, WireError
-from coterie.group.events import Event, PeerClosed, PeerConnected, Suspect
+from coterie.group.events import Event, PeerClosed, PeerConnected, PeerHeard, Suspect
 from coterie.group.members import Address, View
 from coterie.group.packet import RAW, VERSION, Decoder, Packet, encode_header
 from coterie.group.protocols.contacts import Contact, Contacts
@@ -181,6 +181,10 @@ class Tcp(Transport, Mesh):
                 sent += 1
         self.stats["packets_out"] += sent
         self.stats["bytes_out"] += sent * (len(header) + len(packet.body))
+
+    def link_heard(self, link: Link) -> None:
+        if self._listener is not None:
+            self.stack.above(self).up_event(PeerHeard(link.peer))
 
     def link_batch(self, link: Link, batch: list[Packet], size: int) -> None:
         if self._listener is not None:

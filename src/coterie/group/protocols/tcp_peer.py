@@ -64,6 +64,10 @@ class Mesh(ABC):
         """Packets arrived, and `size` bytes in all."""
 
     @abstractmethod
+    def link_heard(self, link: Link) -> None:
+        """Bytes arrived, but no whole packet yet."""
+
+    @abstractmethod
     def link_malformed(self, link: Link, problem: WireError) -> None:
         """The other side sent what makes no sense. The transport ends the link."""
 
@@ -143,6 +147,8 @@ class Link(StreamHandler):
             problem = error
         if batch:
             self._mesh.link_batch(self, batch, len(chunk))
+        elif self.peer is not NOBODY:
+            self._mesh.link_heard(self)
         if problem is not None and not self.over:
             self._mesh.link_malformed(self, problem)
 

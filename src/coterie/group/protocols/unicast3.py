@@ -11,14 +11,14 @@ unicast3_entries.py.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coterie.errors import UserError
 from coterie.group import bundle
 from coterie.group.events import Event, StreamEnded, ViewChange
 from coterie.group.members import Address
-from coterie.group.packet import AGAIN, APP, FIRST, UCAST, Packet
+from coterie.group.packet import AGAIN, APP, FIRST, TRAIN, TRAIN_END, UCAST, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.unicast3_entries import ReceiverEntry, SenderEntry, State, Tombstone
 from coterie.group.window import Ranges, Window
@@ -71,6 +71,8 @@ class Unicast3Settings:
 
 
 TOMBSTONES_MAX = 1024
+FIRST_PATIENCE = 10
+"""Runs of the task for which units without their first are kept."""
 
 
 class Unicast3(Protocol):
@@ -101,6 +103,7 @@ class Unicast3(Protocol):
         "unicast3.closing_flushes": "a CLOSING connection goes on resending until everything is acked",
         "unicast3.reopened": "a send on a CLOSING connection makes it OPEN again",
         "unicast3.closed": "a CLOSING connection becomes CLOSED after its time-out, and is removed",
+        "unicast3.train_kept": "a connection in the middle of a message is not reaped: its sender is asked about it",
         "unicast3.close_sent": "the sender of a removed connection tells the receiver",
         "unicast3.close_received": "CLOSE removes the receiver's entry",
         "unicast3.to_self": "a unit to oneself takes the same way",
@@ -143,8 +146,11 @@ class Unicast3(Protocol):
         if entry is None or entry.state is State.CLOSED:
             entry = self._open_sender(dest)
         elif entry.left and len(entry.unacked) >= self.settings.window:
-            self.count("undeliverable")  # nobody out there acks, and no flow control holds the sender back
-            return
+            # Nobody out there acks, and no flow control holds the sender back. What follows must not be taken for the
+            # rest of what is dropped here.
+            self.count("undeliverable", len(entry.unacked))
+            self._end_sender(entry)
+            entry = self._open_sender(dest)
         elif entry.state is State.CLOSING:
             self.rule("unicast3.reopened")
             self._set_state(entry, State.OPEN)
@@ -275,6 +281,9 @@ class Unicast3(Protocol):
         entry.early = {}
 
     def _hand_up(self, out: list[Packet]) -> None:
+        for packet in out:
+            if packet.flags & TRAIN and packet.carrier == UCAST and (entry := self.receivers.get(packet.sender)):
+                entry.in_train = not packet.flags & TRAIN_END
         if self.stack.trace.on:
             for packet in out:
                 if packet.carrier == UCAST and packet.proto != APP:
@@ -349,9 +358,12 @@ class Unicast3(Protocol):
 
     def _acked(self, peer: Address, conn: int, upto: int) -> None:
         entry = self.senders.get(peer)
-        if entry is None or entry.conn != conn or upto > entry.sent:
-            self.rule("unicast3.old_connection")
+        if entry is None or entry.conn != conn:
             self.count("old_connection")
+            self._refuse(peer, conn)
+            return
+        if upto > entry.sent:
+            self.count("malformed")
             return
         self.count("acks_received")
         if entry.acknowledge(upto):
@@ -380,7 +392,7 @@ class Unicast3(Protocol):
                     self._resend(entry, packet, "asked")
 
     def _refuse(self, peer: Address, conn: int) -> None:
-        """It asks for units of a connection that we gave up: its CLOSE was lost."""
+        """It speaks of a connection that we gave up: our CLOSE was lost."""
         self.rule("unicast3.old_connection")
         self.send(Close(conn), peer)
 
@@ -420,13 +432,16 @@ class Unicast3(Protocol):
                 self.rule("unicast3.closing_flushes")
             self._resend(entry, entry.unacked[entry.sent], "highest")
         self._expire(entry, now)
-        flushed = not entry.unacked or entry.left
+        flushed = (not entry.unacked and not entry.in_train) or entry.left
         if entry.state is State.CLOSING and flushed and now - entry.touched >= self.settings.conn_close_timeout:
-            self.rule("unicast3.closed")
-            self._set_state(entry, State.CLOSED)
-            del self.senders[entry.peer]
-            self.rule("unicast3.close_sent")
-            self.send(Close(entry.conn), entry.peer)
+            self._end_sender(entry)
+
+    def _end_sender(self, entry: SenderEntry) -> None:
+        self.rule("unicast3.closed")
+        self._set_state(entry, State.CLOSED)
+        del self.senders[entry.peer]
+        self.rule("unicast3.close_sent")
+        self.send(Close(entry.conn), entry.peer)
 
     def _run_receiver(self, entry: ReceiverEntry, now: float) -> None:
         if entry.want_first:
@@ -439,9 +454,16 @@ class Unicast3(Protocol):
             self.count("asks")
             self.send(Ask(entry.conn, entry.window.missing(self.settings.ask_most)), entry.peer)
         self._expire(entry, now)
-        if entry.state is State.CLOSING and now - entry.touched >= self.settings.conn_close_timeout:
+        if entry.window is None and now - entry.touched >= FIRST_PATIENCE * self.settings.retransmit_interval:
+            self._bury(entry, closed=False)  # its sender gave it up; if not, its next unit starts it anew
+        elif entry.in_train and not entry.left:
+            if now - entry.touched >= self.settings.conn_close_timeout:
+                self.rule("unicast3.train_kept")
+                entry.touched = now
+                self._send_ack(entry, now)
+        elif entry.state is State.CLOSING and now - entry.touched >= self.settings.conn_close_timeout:
             self.rule("unicast3.closed")
-            self._bury(entry, closed=False)
+            self._bury(entry, closed=self._is_replaced(entry.peer))
 
     def _expire(self, entry: SenderEntry | ReceiverEntry, now: float) -> None:
         expiry = self.settings.conn_expiry_timeout
@@ -457,12 +479,17 @@ class Unicast3(Protocol):
         del self.receivers[entry.peer]
         if entry.window is not None or closed:
             delivered = 0 if entry.window is None else entry.window.delivered
-            self._tombstones.pop(entry.peer, None)
+            self._drop_tombstone(entry.peer)
             self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed)
             if closed:
                 self.stack.above(self).up_event(StreamEnded(entry.peer, UCAST, entry.conn))
             if len(self._tombstones) > TOMBSTONES_MAX:
-                del self._tombstones[next(iter(self._tombstones))]
+                self._drop_tombstone(next(iter(self._tombstones)))
+
+    def _drop_tombstone(self, peer: Address) -> None:
+        tombstone = self._tombstones.pop(peer, None)
+        if tombstone is not None and not tombstone.closed:
+            self.stack.above(self).up_event(StreamEnded(peer, UCAST, tombstone.conn))
 
     def _set_state(self, entry: SenderEntry | ReceiverEntry, state: State) -> None:
         entry.state = state
@@ -487,7 +514,15 @@ class Unicast3(Protocol):
                 if entry.left and entry.state is State.OPEN:
                     entry.touched = self.runtime.now()
                     self._set_state(entry, State.CLOSING)
+            for peer, tombstone in self._tombstones.items():
+                if not tombstone.closed and self._is_replaced(peer):
+                    self._tombstones[peer] = replace(tombstone, closed=True)
+                    self.stack.above(self).up_event(StreamEnded(peer, UCAST, tombstone.conn))
         super().down_event(event)
+
+    def _is_replaced(self, peer: Address) -> bool:
+        """A newer incarnation is here: this one says nothing more."""
+        return any(m.name == peer.name and m.incarnation > peer.incarnation for m in self.stack.view.members)
 
     def held(self) -> dict[str, int]:
         return {

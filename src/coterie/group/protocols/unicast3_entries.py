@@ -4,7 +4,7 @@ States, on either side:
 
     OPEN --(idle for conn_expiry_timeout, closed by its owner, or the peer left)--> CLOSING
     CLOSING --(a unit is sent or received)--> OPEN
-    CLOSING --(everything acked or the peer left; conn_close_timeout passed)--> CLOSED, and the entry is removed
+    CLOSING --(conn_close_timeout passed; everything sent and acked, or the peer left)--> CLOSED, and it is removed
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coterie.group.members import Address
-from coterie.group.packet import FIRST, Packet
+from coterie.group.packet import FIRST, TRAIN, TRAIN_END, Packet
 from coterie.group.window import Window
 
 
@@ -29,7 +29,7 @@ class SenderEntry:
     Invariant: acked <= sent, and `unacked` holds exactly the numbers from acked+1 to sent.
     """
 
-    __slots__ = ("_last_run", "acked", "conn", "left", "peer", "sent", "state", "touched", "unacked")
+    __slots__ = ("_last_run", "acked", "conn", "in_train", "left", "peer", "sent", "state", "touched", "unacked")
 
     def __init__(self, peer: Address, conn: int, now: float) -> None:
         self.peer = peer
@@ -41,6 +41,8 @@ class SenderEntry:
         self.touched = now
         self.left = False
         """The peer is not in the view."""
+        self.in_train = False
+        """The last unit was part of a message, and more of it follows."""
         self._last_run = (0, 0)
 
     def stamp(self, packet: Packet, local: Address) -> None:
@@ -51,6 +53,7 @@ class SenderEntry:
         packet.sender = local
         if self.sent == 1:
             packet.flags |= FIRST
+        self.in_train = packet.flags & (TRAIN | TRAIN_END) == TRAIN
         self.unacked[self.sent] = packet
 
     def acknowledge(self, upto: int) -> bool:
@@ -73,7 +76,7 @@ class ReceiverEntry:
     """What came from `peer` on a connection."""
 
     __slots__ = (
-        "acked_at", "conn", "early", "left", "peer", "state", "touched", "units", "want_first", "window",
+        "acked_at", "conn", "early", "in_train", "left", "peer", "state", "touched", "units", "want_first", "window",
     )  # fmt: skip
 
     def __init__(self, peer: Address, conn: int, now: float) -> None:
@@ -90,6 +93,8 @@ class ReceiverEntry:
         """Units since the last ack."""
         self.touched = now
         self.left = False
+        self.in_train = False
+        """The last unit delivered was part of a message that is not whole yet."""
 
     def keep_early(self, packet: Packet, limit: int) -> None:
         if len(self.early) < limit:

@@ -1,0 +1,102 @@
+"""The pages of docs/protocols: every test, rule and place that their tables name exists, and no rule is left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from coterie.group.presets import REGISTRY
+from coterie.group.protocol import Protocol
+from coterie.group.protocols.fixed import Fixed
+from coterie.group.protocols.flow import Flow
+from coterie.group.protocols.fragment import Fragment
+from coterie.group.protocols.nakack import Nakack
+from coterie.group.protocols.stable import Stable
+from coterie.group.protocols.unicast3 import Unicast3
+
+ROOT = Path(__file__).parents[2]
+GROUP = ROOT / "src" / "coterie" / "group"
+HEADER = ["what", "rule", "test", "where"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, the protocol whose rules it must cover, and where its tests and its code are."""
+
+    name: str
+    protocol: type[Protocol] | None
+    sources: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return (ROOT / "docs" / "protocols" / f"{self.name}.md").read_text(encoding="utf-8")
+
+    def rows(self) -> list[list[str]]:
+        """The rows of all tables with the four columns."""
+        rows: list[list[str]] = []
+        inside = False
+        for line in self.text.splitlines():
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+            if cells == HEADER:
+                inside = True
+            elif not cells:
+                inside = False
+            elif inside and set(cells[0]) != {"-"}:
+                rows.append(cells)
+        return rows
+
+    def names(self, column: int) -> list[str]:
+        return [name for row in self.rows() for name in re.findall(r"`([^`]+)`", row[column])]
+
+
+PAGES = [
+    Page("nakack", Nakack, ("protocols/nakack.py", "window.py")),
+    Page("unicast3", Unicast3, ("protocols/unicast3.py", "protocols/unicast3_entries.py")),
+    Page("stable", Stable, ("protocols/stable.py",)),
+    Page("fixed", Fixed, ("protocols/fixed.py",)),
+    Page("flow", Flow, ("protocols/flow.py",)),
+    Page("fragment", Fragment, ("protocols/fragment.py",)),
+    Page("faults", None, ("protocols/faults.py",)),
+    Page("channel", None, ("channel.py", "inbox.py")),
+]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@each_page
+def test_the_page_has_a_table_and_every_row_of_it_has_four_cells_and_names_a_test(page: Page) -> None:
+    assert page.rows()
+    assert [row for row in page.rows() if len(row) != 4 or not row[0] or "`test_" not in row[2]] == []
+
+
+@each_page
+def test_every_test_that_is_named_exists(page: Page) -> None:
+    tests = re.findall(r"^def (test_\w+)", (ROOT / "tests" / "unit" / f"test_{page.name}.py").read_text(), re.MULTILINE)
+    assert [name for name in page.names(2) if name not in tests] == []
+
+
+@each_page
+def test_every_rule_that_is_named_is_a_rule_of_the_protocol_and_no_rule_is_left_out(page: Page) -> None:
+    assert sorted(set(page.names(1))) == sorted(page.protocol.rules if page.protocol else ())
+
+
+@each_page
+def test_every_place_in_the_code_that_is_named_exists(page: Page) -> None:
+    code = "".join((GROUP / source).read_text() for source in page.sources)
+    files = [source.rpartition("/")[2] for source in page.sources]
+    places = set(re.findall(r"^\s*(?:async )?(?:def|class) (\w+)", code, re.MULTILINE)) | set(files)
+    assert [name for name in page.names(3) if name not in places] == []
+
+
+@each_page
+def test_the_page_tells_promises_settings_and_shows_a_diagram(page: Page) -> None:
+    assert re.search(r"^## What (it|they) promises?", page.text, re.MULTILINE)
+    assert "settings.md#" in page.text
+    assert "```" in page.text
+
+
+def test_every_protocol_has_a_page() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "protocols").glob("*.md"))
+    assert [name for name in REGISTRY if not re.search(rf"^#.*\b{name}\b", pages, re.MULTILINE)] == []
