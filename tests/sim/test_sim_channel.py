@@ -92,6 +92,6 @@ def test_the_json_of_a_campaign_has_the_keys_that_tools_rely_on(capsys: pytest.C
 
 
 def test_every_run_sends_hundreds_of_bundles() -> None:
-    for seed in range(3, 9):
+    for seed in range(3, 15):
         _, events = trace_plan(channel_plan(seed))
         assert sum(event.kind == "send" for event in events) >= 150

@@ -492,15 +492,20 @@ def test_without_fragmentation_a_message_is_as_large_as_a_bundle_at_most() -> No
 # Connecting and closing.
 
 
-def test_connect_waits_for_as_many_members_as_it_is_told(group: Group) -> None:
+@pytest.mark.parametrize("transport", ["TCP", "UDP"])
+def test_connect_waits_for_as_many_members_as_it_is_told(transport: str) -> None:
+    group = Group(transport, 3)
     a = group.boot(0)
-    waiting = a.do(a.channel.connect(2))
-    group.run(3)
-    assert not waiting.done()
+    waiting = a.do(a.channel.connect(3))
     b = group.boot(1)
     b.do(b.channel.connect())
-    group.until(waiting.done)
+    group.run(3)
     assert set(a.channel.view.members) == {a.local, b.local}
+    assert not waiting.done()
+    c = group.boot(2)
+    c.do(c.channel.connect())
+    group.until(waiting.done)
+    assert set(a.channel.view.members) == {a.local, b.local, c.local}
     assert a.log.views[-1] == a.channel.view
 
 

@@ -12,7 +12,8 @@ from coterie.group.packet import APP, MCAST, RAW, TRAIN, UCAST, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.flow import Flow, FlowSettings, HowFar, Taken
 from coterie.group.protocols.nakack import Nakack, NakackSettings
-from coterie.group.protocols.unicast3 import Unicast3, Unicast3Settings
+from coterie.group.protocols.unicast3 import Unicast3
+from coterie.group.protocols.unicast3_messages import Unicast3Settings
 
 WINDOW = 1000
 EVERY = 0.2

@@ -94,6 +94,7 @@ def test_a_bundle_that_comes_twice_is_delivered_once() -> None:
     assert s.delivered() == [1, 2]
     assert layer(s).stats["duplicates"] == 2
     assert s.stack.rules["nakack.duplicate"] == 2
+    assert [e.first for e in s.traced if e.kind == "receive"] == [1, 2]
 
 
 def test_a_bundle_that_comes_again_after_it_was_forgotten_is_not_delivered_again() -> None:
@@ -266,6 +267,23 @@ def test_what_is_not_here_cannot_be_sent_again_and_is_counted() -> None:
     s.hear(C, Nakack, Ask(D, ((1, 1),)))
     assert s.packets() == []
     assert layer(s).stats["cannot_resend"] == 3
+
+
+def test_what_is_stable_is_discarded_once_and_a_stranger_has_nothing_to_discard() -> None:
+    s = script()
+    hear_from(s, B, 1, 2)
+    for _ in range(2):
+        layer(s).stable(B, 2)
+        layer(s).stable(D, 2)
+    assert [(e.sender, e.last) for e in s.traced if e.kind == "discard"] == [(str(B), 2)]
+
+
+def test_a_protocols_own_multicast_is_traced_as_delivered_to_it() -> None:
+    s = script()
+    s.roof.pass_down(Packet(b"x", None, 99, MCAST))
+    s.send("the application's is traced at the top")
+    s.run(0)
+    assert [(e.first, e.data["app"]) for e in s.traced if e.kind == "deliver"] == [(1, False)]
 
 
 def test_a_request_for_everything_costs_no_more_than_the_limit() -> None:
@@ -458,6 +476,23 @@ def test_what_is_ahead_of_the_window_is_not_kept_but_asked_for_later() -> None:
     assert s.delivered() == list(range(1, 11))
     s.run(0.05)
     assert s.sent(Ask)[0] == (B, Ask(B, ((11, 20),)))
+
+
+def test_what_is_too_far_ahead_to_be_kept_makes_us_ask_for_what_is_before_it() -> None:
+    s = script(window=10)
+    hear_from(s, B, 30)
+    s.run(0.011)
+    assert s.sent(Ask) == [(B, Ask(B, ((1, 10),)))]
+    assert layer(s).stats == {"too_far_ahead": 1, "asks": 1}
+
+
+def test_a_reopened_stream_of_which_more_is_known_to_exist_is_asked_for() -> None:
+    s = script(window=10)
+    hear_from(s, B, 1, 30)
+    s.run(0.001)
+    layer(s).open(B, 28)
+    s.run(0.1)
+    assert s.sent(Ask)[-1] == (B, Ask(B, ((28, 30),)))
 
 
 def test_the_digest_tells_per_sender_what_was_delivered_and_what_exists() -> None:

@@ -9,8 +9,9 @@ from coterie.errors import UserError
 from coterie.group.events import StreamEnded
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, APP, FIRST, TRAIN, TRAIN_END, UCAST, Packet
-from coterie.group.protocols.unicast3 import Ack, Ask, Close, SendFirstSeqno, Unicast3, Unicast3Settings
+from coterie.group.protocols.unicast3 import Unicast3
 from coterie.group.protocols.unicast3_entries import State
+from coterie.group.protocols.unicast3_messages import Ack, Ask, Close, SendFirstSeqno, Unicast3Settings
 
 RUN = 0.5
 """Seconds between two runs of the retransmission task, as in the document."""
@@ -622,8 +623,40 @@ def test_a_member_outside_the_view_does_not_make_the_sender_keep_more_than_a_win
     s.view(A, C)
     for n in range(50):
         s.send(str(n), B)
-        assert len(layer(s).senders[B].unacked) <= 10
-    assert s.stack.find(Unicast3).stats["undeliverable"] == 40
+        assert s.stack.held()["UNICAST3.unacked"] <= 10
+    assert s.stack.find(Unicast3).stats["undeliverable"] == 50
+    s.packets()
+    s.view(A, B, C)
+    s.send("after its return", B)
+    (packet,) = s.packets()
+    assert (packet.seqno, packet.flags & FIRST) == (1, FIRST)
+
+
+def test_the_rest_of_a_message_whose_beginning_was_given_up_is_not_sent() -> None:
+    s = script(conn_close_timeout=1.0)
+    s.roof.pass_down(part_of_a_train(Packet(b"beginning", B, APP, UCAST)))
+    s.view(A, C)
+    s.run(2)
+    s.view(A, B, C)
+    s.packets()
+    s.roof.pass_down(part_of_a_train(Packet(b"rest", B, APP, UCAST)))
+    assert s.packets() == []
+    s.send("next", B)
+    assert len(s.packets()) == 1
+
+
+def test_a_receiver_that_reaped_a_connection_in_the_middle_of_a_message_asks_when_its_sender_is_back() -> None:
+    s = script(conn_close_timeout=1.0)
+    s.up(part_of_a_train(unit(B, 7, 1, first=True)))
+    s.view(A, C)
+    s.run(3)
+    assert B not in layer(s).receivers
+    s.sent(Ack)
+    s.view(A, B, C)
+    s.run(RUN)
+    assert s.sent(Ack) == [(B, Ack(7, 1))]
+    s.hear(B, Unicast3, Close(7))
+    assert s.events(StreamEnded) == [StreamEnded(B, UCAST, 7)]
 
 
 def test_what_ends_of_a_connection_is_told_to_the_layers_above() -> None:

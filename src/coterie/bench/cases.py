@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from coterie.workers import Message, Workers, free_ports
 from coterie.trace import Json
+from coterie.workers import Message, Workers, free_ports
 
 MEMBER, RAW = "coterie.bench.member", "coterie.bench.raw"
 

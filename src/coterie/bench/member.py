@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable
 
 from coterie.bench.load import Counter, measure
-from coterie.workers import Command, Message
 from coterie.group.channel import BufferFull, Channel, Delivery, Receiver
 from coterie.group.members import Address
 from coterie.group.presets import preset
 from coterie.runtime.aio import AioRuntime, run
+from coterie.workers import Command, Message
 
 
 class Counting(Receiver):

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from coterie.bench.cases import MEMBER
-from coterie.workers import Message, Workers, free_ports
 from coterie.trace import Json
+from coterie.workers import Message, Workers, free_ports
 
 RATE = 20_000
 """Messages per second that the receiver takes: less than a tenth of what a sender can do."""

@@ -14,10 +14,10 @@ import sys
 import time
 
 from coterie.bench.load import Counter, measure
-from coterie.workers import Command, Message
 from coterie.group import bundle
 from coterie.runtime.aio import AioRuntime, run
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
+from coterie.workers import Command, Message
 
 FRAME = struct.Struct("<I")
 HIGH_WATER = 1 << 20

@@ -75,7 +75,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         property="G15",
         what="a connection is closed although units are not acked",
         module="coterie.group.protocols.unicast3",
-        old="        flushed = not entry.unacked or entry.left",
+        old="        flushed = (not entry.unacked and not entry.in_train) or entry.left",
         new="        flushed = True",
         seed=19,
     ),

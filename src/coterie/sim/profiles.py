@@ -164,10 +164,16 @@ def _cut_at(stack: Layers, channel: dict[str, object]) -> int:
     return min([size for size in sizes if isinstance(size, int)], default=60_000)
 
 
+def _bundles(messages: int, size: int, cut_at: int) -> int:
+    """How many bundles so many messages become, about."""
+    size = max(20, size) + 4
+    return -(-messages // (cut_at // size)) if size <= cut_at else messages * -(-size // cut_at)
+
+
 def _bursts(rng: random.Random, members: list[str], begin: float, end: float, cut_at: int) -> list[Burst]:
     """Some hundred bundles in all, in bursts with pauses between them."""
     bursts = []
-    total, target = 0, rng.randint(300, 400)
+    total, target = 0, rng.randint(250, 350)
     sizes = rng.choice(((12, 12, 30), (12, 30, 200), (30, 200, 3000)))
     to_all = rng.choice((0.2, 0.5, 0.8))
     while total < target:
@@ -184,7 +190,7 @@ def _bursts(rng: random.Random, members: list[str], begin: float, end: float, cu
         )
         burst.gap = min(burst.gap, (end - burst.at) / burst.bundles)
         bursts.append(burst)
-        total += burst.bundles * max(1, burst.messages * size // cut_at)
+        total += burst.bundles * _bundles(burst.messages, size, cut_at)
     return sorted(bursts, key=lambda burst: burst.at)
 
 

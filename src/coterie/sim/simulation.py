@@ -27,6 +27,10 @@ from coterie.trace import Event, Json
 
 _SLICE = 0.5
 """Seconds between two looks at whether the group has settled."""
+_RETRY = 0.03
+"""Seconds after which a member tries again to send what its channel did not take."""
+BUNDLES_MIN = 200
+"""Bundles that a run sends at least, if it comes to its end."""
 CRASH = "crash"
 """The property that product code which raises violates."""
 
@@ -76,6 +80,7 @@ class Simulation:
         self._apps: dict[str, Application] = {}
         """Every incarnation's application, by its address."""
         self._views: dict[str, list[str]] = {}
+        self._bundles = 0
         self._injector = Injector(self)
         self._end = plan.quiet_at + plan.settle
 
@@ -179,38 +184,60 @@ class Simulation:
     # What members send.
 
     def _burst(self, burst: Burst) -> None:
-        member = self.members[burst.node]
-        if member.running and member.node.process is not None:
-            self.world.soon(member.node.process.owner, self._send_bundle, member, member.channel, burst, burst.bundles)
+        """Whoever should send it does, or the next one that runs."""
+        names = list(self.members)
+        first = names.index(burst.node)
+        for name in names[first:] + names[:first]:
+            member = self.members[name]
+            if member.running and member.channel is not None and member.node.process is not None:
+                owner = member.node.process.owner
+                self.world.soon(owner, self._send_bundle, member, member.channel, burst, burst.bundles)
+                return
 
     def _send_bundle(self, member: Member, channel: Channel, burst: Burst, left: int) -> None:
         app, process = member.app, member.node.process
         if app is None or process is None or not channel.stack.running or channel is not member.channel:
             return
         dest = self._destination(channel, burst.to)
-        if dest is not None or burst.to == "all":
-            to = "all" if dest is None else str(dest)
-            if burst.wait:
-                app.send_waiting(channel, to, dest, [burst.size] * burst.messages)
-            for _ in range(0 if burst.wait else burst.messages):
-                try:
-                    channel.send_nowait(app.next_message(to, burst.size), dest)
-                except BufferFull:
-                    app.refused += 1
-                    break
-                app.was_sent(to)
-        if left > 1:
-            process.call_later(burst.gap, self._send_bundle, member, channel, burst, left - 1)
+        pause = burst.gap
+        if dest is None and burst.to != "all":
+            left -= 1  # the addressee is not there
+        elif self._send_messages(channel, app, dest, burst):
+            left -= 1
+        elif self.world.time < self.plan.quiet_at:
+            pause = _RETRY
+        else:
+            return
+        if left:
+            process.call_later(pause, self._send_bundle, member, channel, burst, left)
+
+    @staticmethod
+    def _send_messages(channel: Channel, app: Application, dest: Address | None, burst: Burst) -> bool:
+        """One bundle's worth of messages. False if the channel's buffer is full."""
+        to = "all" if dest is None else str(dest)
+        if burst.wait:
+            app.send_waiting(channel, to, dest, [burst.size] * burst.messages)
+            return True
+        for _ in range(burst.messages):
+            try:
+                channel.send_nowait(app.next_message(to, burst.size), dest)
+            except BufferFull:
+                return False
+            app.was_sent(to)
+        return True
 
     @staticmethod
     def _destination(channel: Channel, to: str) -> Address | None:
         return next((member for member in channel.view.members if member.name == to), None)
 
     def _round(self) -> None:
-        for name in self.members:
-            self._burst(Burst(self.world.time, name, "all", 2, 2))
-            for other in self.members:
-                self._burst(Burst(self.world.time, name, other, 1, 1))
+        """Everybody to everybody, and as much more as a run should send at least."""
+        live = [name for name, member in self.members.items() if member.running]
+        more = max(2, (BUNDLES_MIN - self._bundles) // len(live))
+        for name in live:
+            self._burst(Burst(self.world.time, name, "all", more, 2, gap=0.002))
+            for other in live:
+                self._burst(Burst(self.world.time, name, other))
 
     def close_connection(self, node: str, peer: str) -> None:
         """Close the unicast connection from one member to another, if there is one."""
@@ -227,6 +254,8 @@ class Simulation:
         self._checker.feed(event)
         if event.kind == "view":
             self._note_view(event)
+        elif event.kind == "send":
+            self._bundles += 1
         if self._sink is not None:
             self._sink(event)
 

@@ -53,8 +53,6 @@ class Application(Receiver):
         self.local = local
         self.delay = 0.0
         """How long it takes over a batch."""
-        self.refused = 0
-        """Messages that the channel did not take."""
         self.sent: dict[str, int] = {}
         """Number of the last message, by stream."""
         self._patient: dict[str, list[int]] = {}

@@ -192,8 +192,12 @@ class Nakack(Protocol):
                     continue
                 window = stream.window
                 if not window.add(packet):
-                    self.count("duplicates")
-                    self.rule("nakack.duplicate")
+                    if packet.seqno > window.delivered + window.limit:
+                        self.count("too_far_ahead")
+                        self._ask_soon()  # nobody else will tell us that there is something to ask for
+                    else:
+                        self.count("duplicates")
+                        self.rule("nakack.duplicate")
                     continue
                 if self.stack.trace.on:
                     self.stack.trace.emit("receive", sender=packet.sender, first=packet.seqno, last=packet.seqno)

@@ -11,63 +11,23 @@ unicast3_entries.py.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coterie.errors import UserError
 from coterie.group import bundle
 from coterie.group.events import Event, StreamEnded, ViewChange
 from coterie.group.members import Address
-from coterie.group.packet import AGAIN, APP, FIRST, TRAIN, TRAIN_END, UCAST, Packet
+from coterie.group.packet import AGAIN, APP, FIRST, TRAIN, TRAIN_END, TRAIN_START, UCAST, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.unicast3_entries import ReceiverEntry, SenderEntry, State, Tombstone
+from coterie.group.protocols.unicast3_messages import Ack, Ask, Close, SendFirstSeqno, Unicast3Settings
 from coterie.group.window import Ranges, Window
 from coterie.group.wire import Codec
 from coterie.runtime.base import Timer
-from coterie.settings import setting
 
 if TYPE_CHECKING:
     from coterie.group.stack import Stack
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """I have delivered everything up to here."""
-
-    conn: int
-    upto: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """I miss these."""
-
-    conn: int
-    ranges: Ranges
-
-
-@dataclass(frozen=True, slots=True)
-class SendFirstSeqno:
-    """I do not know where this connection starts."""
-
-    conn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """This connection is over."""
-
-    conn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unicast3Settings:
-    ack_interval: float = setting(0.02, "least time between two acks on a connection", unit="s", minimum=0)
-    retransmit_interval: float = setting(0.1, "how often the retransmission task runs", unit="s", minimum=0.001)
-    window: int = setting(16384, "how far ahead of the last delivered a unit may be", unit="bundles", minimum=1)
-    ask_most: int = setting(64, "units asked for at a time", unit="bundles", minimum=1)
-    conn_expiry_timeout: float = setting(120.0, "idle time until a connection is closed; 0: never", unit="s", minimum=0)
-    conn_close_timeout: float = setting(60.0, "time from CLOSING to CLOSED", unit="s", minimum=0)
 
 
 TOMBSTONES_MAX = 1024
@@ -121,6 +81,8 @@ class Unicast3(Protocol):
         self.senders: dict[Address, SenderEntry] = {}
         self.receivers: dict[Address, ReceiverEntry] = {}
         self._tombstones: dict[Address, Tombstone] = {}
+        self._given_up: dict[Address, None] = {}
+        """Peers that left while a message was half sent, or too many: they get nothing of those any more."""
         self._next_conn = 0
         self._task_timer: Timer | None = None
         self._ack_timer: Timer | None = None
@@ -142,18 +104,10 @@ class Unicast3(Protocol):
             self.pass_down(packet)
             return
         dest = packet.dest
-        entry = self.senders.get(dest)
-        if entry is None or entry.state is State.CLOSED:
-            entry = self._open_sender(dest)
-        elif entry.left and len(entry.unacked) >= self.settings.window:
-            # Nobody out there acks, and no flow control holds the sender back. What follows must not be taken for the
-            # rest of what is dropped here.
-            self.count("undeliverable", len(entry.unacked))
-            self._end_sender(entry)
-            entry = self._open_sender(dest)
-        elif entry.state is State.CLOSING:
-            self.rule("unicast3.reopened")
-            self._set_state(entry, State.OPEN)
+        entry = self._sender_for(dest, packet)
+        if entry is None:
+            self.count("undeliverable")
+            return
         entry.touched = self.runtime.now()
         entry.stamp(packet, self.stack.local)
         packet.view = self.stack.view.tag
@@ -167,6 +121,24 @@ class Unicast3(Protocol):
         if dest == self.stack.local:
             self.rule("unicast3.to_self")
         self.pass_down(packet)
+
+    def _sender_for(self, dest: Address, packet: Packet) -> SenderEntry | None:
+        """The connection for a unit, made if need be; None if the unit is for nobody or continues what was given up."""
+        if dest in self._given_up:
+            if dest not in self.stack.view or packet.flags & (TRAIN | TRAIN_START) == TRAIN:
+                return None
+            del self._given_up[dest]
+        entry = self.senders.get(dest)
+        if entry is None or entry.state is State.CLOSED:
+            return self._open_sender(dest)
+        if entry.left and len(entry.unacked) >= self.settings.window:
+            self._end_sender(entry)  # nobody out there acks, and no flow control holds the sender back
+            self._given_up[dest] = None
+            return None
+        if entry.state is State.CLOSING:
+            self.rule("unicast3.reopened")
+            self._set_state(entry, State.OPEN)
+        return entry
 
     def _open_sender(self, dest: Address) -> SenderEntry:
         self._next_conn += 1
@@ -355,6 +327,7 @@ class Unicast3(Protocol):
                     self._bury(receiver, closed=True)
                 else:
                     self.rule("unicast3.old_connection")
+                    self._close_tombstone(peer, conn)
 
     def _acked(self, peer: Address, conn: int, upto: int) -> None:
         entry = self.senders.get(peer)
@@ -422,6 +395,11 @@ class Unicast3(Protocol):
             self._run_sender(entry, now)
         for receiver in list(self.receivers.values()):
             self._run_receiver(receiver, now)
+        for peer, tombstone in self._tombstones.items():
+            if tombstone.in_train and not tombstone.closed and peer in self.stack.view:
+                self.rule("unicast3.train_kept")
+                self.send(Ack(tombstone.conn, tombstone.delivered), peer)
+                self._keep_task_running()
         if self.senders or self.receivers:
             self._keep_task_running()
 
@@ -440,6 +418,9 @@ class Unicast3(Protocol):
         self.rule("unicast3.closed")
         self._set_state(entry, State.CLOSED)
         del self.senders[entry.peer]
+        self.count("undeliverable", len(entry.unacked))
+        if entry.in_train:
+            self._given_up[entry.peer] = None
         self.rule("unicast3.close_sent")
         self.send(Close(entry.conn), entry.peer)
 
@@ -480,11 +461,17 @@ class Unicast3(Protocol):
         if entry.window is not None or closed:
             delivered = 0 if entry.window is None else entry.window.delivered
             self._drop_tombstone(entry.peer)
-            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed)
+            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)
             if closed:
                 self.stack.above(self).up_event(StreamEnded(entry.peer, UCAST, entry.conn))
             if len(self._tombstones) > TOMBSTONES_MAX:
                 self._drop_tombstone(next(iter(self._tombstones)))
+
+    def _close_tombstone(self, peer: Address, conn: int) -> None:
+        tombstone = self._tombstones.get(peer)
+        if tombstone is not None and tombstone.conn == conn and not tombstone.closed:
+            self._tombstones[peer] = replace(tombstone, closed=True)
+            self.stack.above(self).up_event(StreamEnded(peer, UCAST, conn))
 
     def _drop_tombstone(self, peer: Address) -> None:
         tombstone = self._tombstones.pop(peer, None)
@@ -514,10 +501,13 @@ class Unicast3(Protocol):
                 if entry.left and entry.state is State.OPEN:
                     entry.touched = self.runtime.now()
                     self._set_state(entry, State.CLOSING)
-            for peer, tombstone in self._tombstones.items():
-                if not tombstone.closed and self._is_replaced(peer):
-                    self._tombstones[peer] = replace(tombstone, closed=True)
-                    self.stack.above(self).up_event(StreamEnded(peer, UCAST, tombstone.conn))
+            for peer in [peer for peer in self._given_up if self._is_replaced(peer)]:
+                del self._given_up[peer]
+            for peer, tombstone in list(self._tombstones.items()):
+                if self._is_replaced(peer):
+                    self._close_tombstone(peer, tombstone.conn)
+            if self._tombstones:
+                self._keep_task_running()
         super().down_event(event)
 
     def _is_replaced(self, peer: Address) -> bool:

@@ -109,6 +109,8 @@ class Tombstone:
     delivered: int
     closed: bool
     """Its sender closed it: nothing of it can come any more. Otherwise it may go on."""
+    in_train: bool
+    """The layers above keep the beginning of a message."""
 
     def admits(self, conn: int) -> bool:
         return conn > self.conn or (conn == self.conn and not self.closed)
