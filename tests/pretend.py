@@ -35,7 +35,7 @@ class Pretend:
             out.append(event)
         return out
 
-    def _put(self, t: float, node: str, kind: str, inc: int = 1, **values: Json) -> None:
+    def _put(self, t: float, node: str, kind: str, inc: int = 1, /, **values: Json) -> None:
         self._events.append((t, node, inc, kind, values))
 
     def _view(self, t: float, node: str, counter: int, members: list[str], inc: int = 1) -> None:

@@ -26,7 +26,10 @@ class Worker:
 
     def __init__(self, module: str, arguments: Message) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", module, json.dumps(arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     @property
@@ -47,7 +50,8 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise CoterieError(f"a process of this command ended with code {self._process.wait()}: see its messages above")
+            code = self._process.wait()
+            raise CoterieError(f"a process of this command ended with code {code}: see its messages above")
         answer: Message = json.loads(line)
         return answer
 

@@ -1,8 +1,8 @@
 """The baseline: the same messages, bundles and application over the runtime's sockets, with no protocol at all.
 
-Messages are gathered into bundles of the same size, one join and one write per bundle and peer; on arrival a bundle is
-split into memoryviews and each message touched once. The only flow control is the sockets' own. A member also hands its own
-multicasts to itself, as a group does.
+Messages are gathered into bundles of the same size, one join and one write per bundle and peer; on arrival a bundle
+is split into memoryviews and each message touched once. The only flow control is the sockets' own. A member also
+hands its own multicasts to itself, as a group does.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser = subparsers.add_parser(
         "demo",
         help="a group of real processes on this machine, under load, one of them killed",
-        description="Four real processes become a group; one is killed under load and comes back; nobody loses a message.",
+        description="Four real processes become a group; one is killed under load and comes back; nothing is lost.",
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for the traces (default: out/demo)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The story of the demonstration: four processes become a group, one is killed under load and comes back, none loses a thing."""
+"""The story of the demonstration: four processes become a group; one is killed under load, and comes back."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _compare(members: dict[str, Member], outcome: Outcome) -> None:
         if not any(amount for answer in answers.values() for amount in answer["held"].values()):
             break
         time.sleep(0.05)
-    live = [member.view for member in members.values()][0]
+    live = next(iter(members.values())).view
     for sender in live:
         streams = [answer["streams"][sender] for answer in answers.values()]
         outcome.delivered += sum(last - start + 1 for start, last, _ in streams)

@@ -85,7 +85,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         property="G15",
         what="nothing is remembered of a removed connection, so that it can be delivered again",
         module="coterie.group.protocols.unicast3",
-        old="            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed)",
+        old="            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)",
         new="            pass",
         seed=86,
     ),

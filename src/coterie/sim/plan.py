@@ -98,7 +98,7 @@ class Plan:
     quiet_at: float = 4.0
     """All faults and bursts are over."""
     settle: float = 30.0
-    """Seconds after that within which the group must have settled."""
+    """Seconds after that, or after the last delivery, within which the group must have settled."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)

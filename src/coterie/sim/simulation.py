@@ -25,6 +25,8 @@ from coterie.sim.plan import Burst, Plan
 from coterie.sim.workload import Application
 from coterie.trace import Event, Json
 
+_PATIENCE = 10
+"""How many times the settling time a group may take that still delivers."""
 _SLICE = 0.5
 """Seconds between two looks at whether the group has settled."""
 _RETRY = 0.03
@@ -82,7 +84,9 @@ class Simulation:
         self._views: dict[str, list[str]] = {}
         self._bundles = 0
         self._injector = Injector(self)
+        self._delivered = 0
         self._end = plan.quiet_at + plan.settle
+        self._last_end = plan.quiet_at + _PATIENCE * plan.settle
 
     # The run.
 
@@ -128,9 +132,12 @@ class Simulation:
     def _settled(self) -> bool:
         """Let time pass until everybody is together and holds nothing back, twice in a row. False if time is over."""
         calm = 0
-        while calm < 2 and self.world.time < self._end:
+        while calm < 2 and self.world.time < min(self._end, self._last_end):
+            delivered = self._delivered
             self.world.run(min(self._end, self.world.time + _SLICE))
             calm = calm + 1 if self._calm() else 0
+            if self._delivered > delivered:  # a tiny window makes much work: slow is not stuck
+                self._end = self.world.time + self.plan.settle
         return calm == 2
 
     def _calm(self) -> bool:
@@ -256,6 +263,8 @@ class Simulation:
             self._note_view(event)
         elif event.kind == "send":
             self._bundles += 1
+        elif event.kind == "deliver":
+            self._delivered += 1
         if self._sink is not None:
             self._sink(event)
 
@@ -263,13 +272,21 @@ class Simulation:
         """Whoever drops another from its view may miss what that one sends, and the other way round."""
         who = f"{event.node}#{event.inc}"
         members, start = event.data.get("members"), event.data.get("start")
-        now = [str(member) for member in members] if isinstance(members, list) else []
-        gone = [member for member in self._views.get(who, ()) if member not in now]
+        before, now = self._views.get(who, ()), _names(members)
         self._views[who] = now
-        for other in (*gone, *(start if isinstance(start, dict) else ())):
-            self._apps[who].may_skip(other)
-            if other in self._apps:
-                self._apps[other].may_skip(who)
+        for other in before:
+            if other not in now and other in self._apps:
+                self._apps[who].lost_touch(other)
+                self._apps[other].lost_touch(who)
+        opened = _names(start)
+        for other in now:
+            if (other not in before or other in opened) and other != who and who in self._views.get(other, ()):
+                self._apps[who].in_touch(self._apps[other])
+                self._apps[other].in_touch(self._apps[who])
+
+
+def _names(value: Json) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, list | dict) else []
 
 
 def _own(settings: dict[str, object], ip: str) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from coterie.group.channel import Channel, ChannelClosed, Delivery, Receiver
@@ -59,8 +60,8 @@ class Application(Receiver):
         """Sizes of the messages that wait for the channel, by addressee."""
         self._got: dict[tuple[str, str], int] = {}
         """Number of the last message, by sender and stream."""
-        self._may_skip: dict[tuple[str, str], None] = {}
-        """Streams that may have a hole: one of us took the other for dead."""
+        self._excused: dict[tuple[str, str], float] = {}
+        """By sender and stream: holes up to this number are no surprise, since one of us took the other for dead."""
 
     # Sending.
 
@@ -114,19 +115,25 @@ class Application(Receiver):
             self._complain("G3", f"{self.local} got a message of {sender} as if {delivery.sender} had sent it")
         if to.removesuffix(PATIENT) != ("all" if delivery.multicast else str(self.local)):
             self._complain("G3", f"{self.local} got a message of {sender} that was meant for {to}")
-        last = self._got.get((sender, to))
+        last = self._got.get((sender, to), None if delivery.multicast else 0)
         rule = "G8" if delivery.multicast else "G15"
         if last is not None and number <= last:
             self._complain(rule, f"{self.local} got message {number} of {sender} to {to} after message {last}")
-        elif last is not None and number > last + 1:
-            if (sender, to) in self._may_skip:
-                del self._may_skip[sender, to]
-            else:
-                text = f"{self.local} got message {number} of {sender} to {to} after message {last}: a hole"
-                self._complain(rule, text)
+        elif last is not None and number > last + 1 and number - 1 > self._excused.get((sender, to), 0):
+            text = f"{self.local} got message {number} of {sender} to {to} after message {last}: a hole"
+            self._complain(rule, text)
         self._got[sender, to] = number
 
-    def may_skip(self, sender: str) -> None:
-        """A hole in each of the sender's streams will be no surprise."""
-        for to in ("all", str(self.local)):
-            self._may_skip[sender, to] = self._may_skip[sender, to + PATIENT] = None
+    def lost_touch(self, sender: str) -> None:
+        """One of us took the other for dead: until that is over, anything may be missing."""
+        for stream in self._streams():
+            self._excused[sender, stream] = inf
+
+    def in_touch(self, sender: Application) -> None:
+        """We are in each other's views again: what is sent from now on must arrive."""
+        for stream in self._streams():
+            self._excused[str(sender.local), stream] = sender.sent.get(stream, 0)
+
+    def _streams(self) -> list[str]:
+        own = str(self.local)
+        return ["all", own, "all" + PATIENT, own + PATIENT]

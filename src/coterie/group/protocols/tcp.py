@@ -15,7 +15,7 @@ from typing import Any
 from coterie.errors import ForeignError, UserError, WireError
 from coterie.group.events import Event, PeerClosed, PeerConnected, PeerHeard, Suspect
 from coterie.group.members import Address, View
-from coterie.group.packet import RAW, VERSION, Decoder, Packet, encode_header
+from coterie.group.packet import AGAIN, VERSION, Decoder, Packet, encode_header
 from coterie.group.protocols.contacts import Contact, Contacts
 from coterie.group.protocols.tcp_peer import CODEC, HELLO_MAX, TCP_ID, Hello, Link, Mesh
 from coterie.group.protocols.transport import WILDCARDS, Transport, is_reachable
@@ -58,6 +58,10 @@ class TcpSettings:
     handshakes_max: int = setting(256, "accepted connections that may be without a HELLO at one time", minimum=1)
 
 
+AGAIN_LIMIT = 64 << 10
+"""Bytes waiting for a peer beyond which nothing is sent to it again."""
+
+
 class Tcp(Transport, Mesh):
     """A mesh of TCP connections, one between any two members."""
 
@@ -97,6 +101,10 @@ class Tcp(Transport, Mesh):
 
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
+        most = self.settings.buffer_max
+        self._limits = (2 * most, most, most)  # by carrier: control traffic is dropped last
+        # What seems to be lost may well be in the buffer still: sending it again would only make it longer.
+        self._again_limit = min(most, AGAIN_LIMIT)
         self.decoder = Decoder(stack.group_tag, self.settings.max_packet, stack.local)
         self.hello_decoder = Decoder(stack.group_tag, min(HELLO_MAX, self.settings.max_packet), stack.local)
         self._contacts = Contacts(
@@ -170,7 +178,7 @@ class Tcp(Transport, Mesh):
         if self.runtime.trace.on:
             self.runtime.trace.flush()
         buffers = (header, packet.body)
-        limit = self.settings.buffer_max * 2 if packet.carrier == RAW else self.settings.buffer_max
+        limit = self._limits[packet.carrier] if not packet.flags & AGAIN else self._again_limit
         sent = 0
         for stream in streams:
             if stream.buffered > limit:
