@@ -80,10 +80,10 @@ class Peer(StreamHandler):
 
 
 class Mesh:
-    def __init__(self) -> None:
+    def __init__(self, echo: bool) -> None:
         self.peers: list[Peer] = []
         self.counter = Counter()
-        self.echo = False
+        self.echo = echo
         self.pong: asyncio.Future[None] | None = None
 
     def arrived(self, peer: Peer, body: memoryview) -> None:
@@ -133,7 +133,7 @@ class Mesh:
 async def main(arguments: Message) -> None:
     command = await Command.attach()
     runtime = AioRuntime(arguments["name"])
-    mesh = Mesh()
+    mesh = Mesh(echo=arguments["role"] == "ping" and not arguments["sends"])
     runtime.net.listen(Endpoint("127.0.0.1", arguments["port"]), lambda: Peer(mesh))
     command.answer({"ready": True})
     await command.order()  # everybody listens
@@ -147,11 +147,7 @@ async def main(arguments: Message) -> None:
     task: asyncio.Task[None] | None = None
     while (order := await command.order()) is not None:
         if arguments["role"] == "ping":
-            if arguments["sends"]:
-                command.answer(await mesh.ping(payload, order["seconds"]))
-            else:
-                mesh.echo = True
-                command.answer({})
+            command.answer(await mesh.ping(payload, order["seconds"]) if arguments["sends"] else {})
             continue
         if arguments["sends"]:
             to_self = arguments["role"] == "multicast"

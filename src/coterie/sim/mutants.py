@@ -77,7 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.unicast3",
         old="        flushed = (not entry.unacked and not entry.in_train) or entry.left",
         new="        flushed = True",
-        seed=19,
+        seed=42,
     ),
     Mutation(
         name="unicast3-forgets-the-dead",
@@ -87,7 +87,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.unicast3",
         old="            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)",
         new="            pass",
-        seed=86,
+        seed=91,
     ),
     Mutation(
         name="stable-anybody",
@@ -125,7 +125,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.fixed",
         old="            if not guest.answered and peer in self.stack.view:",
         new="            if False:",
-        seed=2,
+        seed=20,
     ),
     Mutation(
         name="fixed-keeps-suspects",
@@ -135,7 +135,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.fixed",
         old="            case Suspect(members):\n                self._goes(members)",
         new="            case Suspect(members):\n                pass",
-        seed=15,
+        seed=2,
     ),
     Mutation(
         name="flow-never-asks",
@@ -145,7 +145,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.flow",
         old="                self.send(HowFar(False), dest)",
         new="                pass",
-        seed=20,
+        seed=12,
     ),
     Mutation(
         name="flow-waits-for-the-dead",
@@ -155,7 +155,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.flow",
         old="                self._all.marks = {m: marks.get(m, upto) for m in view.members}",
         new="                self._all.marks = marks | {m: marks.get(m, upto) for m in view.members}",
-        seed=2,
+        seed=5,
     ),
     Mutation(
         name="frag-mixes-streams",
@@ -165,7 +165,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.fragment",
         old="        key = (packet.sender, packet.carrier, packet.conn)",
         new="        key = (packet.sender, 0, 0)",
-        seed=23,
+        seed=21,
     ),
     Mutation(
         name="frag-joins-backwards",
@@ -185,7 +185,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.failure",
         old="            self._suspect(silent, proof=False)",
         new="            pass",
-        seed=15,
+        seed=2,
     ),
     Mutation(
         name="failure-blind",
@@ -195,7 +195,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.failure",
         old="                silent.append(member)",
         new="                pass",
-        seed=15,
+        seed=2,
     ),
     Mutation(
         name="tcp-dials-once",
@@ -205,7 +205,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.tcp",
         old="            link.contact.dialling = False\n        if self._listener is None:",
         new="            pass\n        if self._listener is None:",
-        seed=6,
+        seed=24,
     ),
     Mutation(
         name="tcp-forgets-half-packets",
@@ -235,6 +235,5 @@ MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.packet",
         old='            raise WireError("altered on the way")',
         new="            pass",
-        seed=17,
     ),
 )

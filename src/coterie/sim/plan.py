@@ -17,6 +17,8 @@ from coterie.sim.link import Conditions
 from coterie.sim.stream import Limits
 
 FORMAT = 1
+PEERS_NAME = "peers.test"
+"""The DNS name that stands for all hosts of a run."""
 
 KINDS: dict[str, str] = {
     "crash": "a process dies; its host says so, or is dead too; it restarts as a new incarnation, or not",

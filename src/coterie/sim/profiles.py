@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from coterie.errors import UserError
 from coterie.settings import suggest
 from coterie.sim.link import Conditions
-from coterie.sim.plan import Burst, FaultMaker, Plan, pick, swarm
+from coterie.sim.plan import PEERS_NAME, Burst, FaultMaker, Plan, pick, swarm
 from coterie.sim.stream import Limits
 
 STANDARD_SEEDS = 2000
@@ -22,6 +22,7 @@ STANDARD_SEEDS = 2000
 
 PORT = 7800
 GROUP = "239.1.1.1:7900"
+DISCOVERY_GROUP = "239.1.1.2:7901"
 
 Layers = list[tuple[str, dict[str, object]]]
 
@@ -139,12 +140,18 @@ def _stack(rng: random.Random, size: int) -> Layers:
 
 
 def _transport(rng: random.Random, peers: list[str]) -> Layers:
-    transport: dict[str, object] = {"bind_host": "{ip}", "bind_port": PORT}
     name, table = ("TCP", TCP) if rng.random() < 0.4 else ("UDP", UDP)
-    return [
-        (name, transport | pick(rng, table)),
-        ("STATIC", {"peers": peers, "interval": rng.choice((0.1, 0.3))}),
-    ]
+    transport: dict[str, object] = {"bind_host": "{ip}", "bind_port": PORT}
+    return [(name, transport | pick(rng, table)), _discovery(rng, peers)]
+
+
+def _discovery(rng: random.Random, peers: list[str]) -> tuple[str, dict[str, object]]:
+    interval, choice = rng.choice((0.1, 0.3)), rng.random()
+    if choice < 0.1:
+        return "DNS", {"host": PEERS_NAME, "port": PORT, "interval": interval}
+    if choice < 0.2:
+        return "MULTICAST", {"group": DISCOVERY_GROUP, "bind_host": "{ip}", "interval": interval}
+    return "STATIC", {"peers": peers, "interval": interval}
 
 
 def _disturb(rng: random.Random, layers: Layers) -> None:
@@ -173,7 +180,7 @@ def _bundles(messages: int, size: int, cut_at: int) -> int:
 def _bursts(rng: random.Random, members: list[str], begin: float, end: float, cut_at: int) -> list[Burst]:
     """Some hundred bundles in all, in bursts with pauses between them."""
     bursts = []
-    total, target = 0, rng.randint(250, 350)
+    total, target = 0, rng.randint(220, 320)
     sizes = rng.choice(((12, 12, 30), (12, 30, 200), (30, 200, 3000)))
     to_all = rng.choice((0.2, 0.5, 0.8))
     while total < target:
@@ -198,7 +205,20 @@ PROFILES: Mapping[str, Profile] = {
     "channel": Profile(
         "channel",
         channel_plan,
-        ("TCP", "UDP", "STATIC", "FAILURE", "NAKACK", "UNICAST3", "STABLE", "FIXED", "FLOW", "FRAG"),
+        (
+            "TCP",
+            "UDP",
+            "STATIC",
+            "MULTICAST",
+            "DNS",
+            "FAILURE",
+            "NAKACK",
+            "UNICAST3",
+            "STABLE",
+            "FIXED",
+            "FLOW",
+            "FRAG",
+        ),
     )
 }
 

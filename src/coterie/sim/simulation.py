@@ -21,7 +21,7 @@ from coterie.sim.clock import World
 from coterie.sim.faults import Injector
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
-from coterie.sim.plan import Burst, Plan
+from coterie.sim.plan import PEERS_NAME, Burst, Plan
 from coterie.sim.workload import Application
 from coterie.trace import Event, Json
 
@@ -79,6 +79,7 @@ class Simulation:
         self.world = World(plan.seed, f"{plan.profile}-{plan.seed}", self._record)
         self.fabric = Fabric(self.world, plan.network, plan.limits)
         self.members = {name: Member(Node(self.world, self.fabric, name)) for name in plan.members}
+        self.fabric.names[PEERS_NAME] = tuple(member.node.ports.ip for member in self.members.values())
         self._apps: dict[str, Application] = {}
         """Every incarnation's application, by its address."""
         self._views: dict[str, list[str]] = {}

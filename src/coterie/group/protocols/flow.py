@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from coterie.group.events import Event, StreamOpened, ViewChange, Writable
 from coterie.group.members import Address
-from coterie.group.packet import APP, MCAST, RAW, Packet
+from coterie.group.packet import APP, MCAST, RAW, UCAST, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.nakack import Nakack
 from coterie.group.wire import Codec
@@ -85,13 +85,14 @@ class Ledger:
             outstanding.popleft()
 
 
+FLOW_ID = 21
 UNLIMITED = 2**63
 
 
 class Account:
     """One incoming stream: what our application has taken of it."""
 
-    __slots__ = ("_early", "_waiting", "conn", "seqno", "unreported")
+    __slots__ = ("_early", "conn", "seqno", "unreported", "waiting")
 
     def __init__(self) -> None:
         self.conn = 0
@@ -99,18 +100,14 @@ class Account:
         """Everything up to here was taken."""
         self.unreported = 0
         """Bytes taken since that was last told."""
-        self._waiting: deque[Packet] = deque()
+        self.waiting: deque[Packet] = deque()
         """Bundles that went up and were not taken yet, in order."""
         self._early: set[Packet] = set()
         """Those of them that were taken before their turn: parts of trains, while the application is at work."""
 
-    def passes(self, packet: Packet) -> None:
-        """A bundle goes up."""
-        self._waiting.append(packet)
-
     def take(self, packet: Packet) -> None:
         """A bundle was taken. Credit is for what is taken without a hole: a slow application must slow its senders."""
-        waiting = self._waiting
+        waiting = self.waiting
         if not waiting or waiting[0] is not packet:
             self._early.add(packet)
             return
@@ -129,7 +126,7 @@ class Flow(Protocol):
     """Keeps senders from running ahead of the slowest receiver."""
 
     name = "FLOW"
-    id = 21
+    id = FLOW_ID
     role = "flow control"
     needs_below = ("reliable multicast", "membership")
     Settings = FlowSettings
@@ -149,7 +146,8 @@ class Flow(Protocol):
         self._report = max(1, int(self.settings.window * self.settings.report_after))
         self._all = Ledger(self.settings.window, (stack.local,), (0, 0))
         self._to: dict[Address, Ledger] = {}
-        self._from: dict[tuple[Address, bool], Account] = {}
+        self._from: tuple[dict[Address, Account], ...] = ({}, {}, {})
+        """By carrier, then by sender."""
         self._timer: Timer | None = None
 
     def stop(self) -> None:
@@ -227,7 +225,7 @@ class Flow(Protocol):
         """The application (or the reassembly of a train) has taken this bundle."""
         if packet.parts:
             packet = packet.parts[-1]  # the others were taken when they came
-        account = self._from.get((packet.sender, packet.carrier == MCAST))
+        account = self._from[packet.carrier].get(packet.sender)
         if account is None:
             return  # its sender was replaced by a new incarnation meanwhile
         account.take(packet)
@@ -242,21 +240,25 @@ class Flow(Protocol):
         self.send(Taken(account.conn, account.seqno), sender)
 
     def up(self, batch: list[Packet]) -> None:
-        rest = []
+        own = False
         for packet in batch:
-            if packet.proto == self.id:
-                self._handle(packet.sender, self.decode(packet))
-                continue
-            rest.append(packet)
             if packet.proto == APP:
-                self._account(packet.sender, packet.carrier == MCAST).passes(packet)
-        if rest:
-            self.pass_up(rest)
+                account = self._from[packet.carrier].get(packet.sender)
+                if account is None:
+                    account = self._account(packet.carrier, packet.sender)
+                account.waiting.append(packet)
+            elif packet.proto == FLOW_ID:
+                own = True
+                self._handle(packet.sender, self.decode(packet))
+        if own:
+            batch = [packet for packet in batch if packet.proto != FLOW_ID]
+        if batch:
+            self.pass_up(batch)
 
-    def _account(self, sender: Address, multicast: bool) -> Account:
-        account = self._from.get((sender, multicast))
+    def _account(self, carrier: int, sender: Address) -> Account:
+        account = self._from[carrier].get(sender)
         if account is None:
-            account = self._from[sender, multicast] = Account()
+            account = self._from[carrier][sender] = Account()
         return account
 
     def _handle(self, peer: Address, message: object) -> None:
@@ -264,7 +266,7 @@ class Flow(Protocol):
             case Taken(conn, seqno):
                 self._moved(peer, conn, seqno)
             case HowFar(multicast):
-                account = self._from.get((peer, multicast))
+                account = self._from[MCAST if multicast else UCAST].get(peer)
                 if account is not None:
                     self._tell(peer, account)
 
@@ -291,7 +293,7 @@ class Flow(Protocol):
                 self._forget_departed(view.members)
                 self._go_on(self._all)
             case StreamOpened(sender, start):
-                account = self._account(sender, True)
+                account = self._account(MCAST, sender)
                 account.seqno = max(account.seqno, start - 1)
                 self._tell(sender, account)
             case Writable():
@@ -308,8 +310,9 @@ class Flow(Protocol):
             self.stack.above(self).up_event(Writable())
         # A sender that we suspected in error still waits for our word: only a new incarnation ends an account.
         newest = {m.name: m.incarnation for m in members}
-        for key in [k for k in self._from if k[0].incarnation < newest.get(k[0].name, 0)]:
-            del self._from[key]
+        for accounts in self._from:
+            for sender in [s for s in accounts if s.incarnation < newest.get(s.name, 0)]:
+                del accounts[sender]
 
     def held(self) -> dict[str, int]:
         return {"waiting": len(self._all.queue) + sum(len(ledger.queue) for ledger in self._to.values())}

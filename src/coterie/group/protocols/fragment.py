@@ -90,8 +90,10 @@ class Fragment(Protocol):
             )
 
     def up(self, batch: list[Packet]) -> None:
-        if any(packet.flags & TRAIN for packet in batch):
-            batch = [whole for packet in batch if (whole := self._collect(packet)) is not None]
+        for packet in batch:
+            if packet.flags & TRAIN:
+                batch = [whole for packet in batch if (whole := self._collect(packet)) is not None]
+                break
         if batch:
             self.pass_up(batch)
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from coterie.group.stack import Stack
 
 
+STABLE_ID = 18
+
+
 @dataclass(frozen=True, slots=True)
 class Digest:
     """What I delivered, and know to exist, of each sender; and how far my own stream is stable."""
@@ -46,7 +49,7 @@ class Stable(Protocol):
     """Finds out which bundles everybody has, and lets them be forgotten."""
 
     name = "STABLE"
-    id = 18
+    id = STABLE_ID
     role = "stability"
     needs_below = ("reliable multicast",)
     Settings = StableSettings
@@ -83,15 +86,16 @@ class Stable(Protocol):
     # Up: count what is delivered, read what the others say.
 
     def up(self, batch: list[Packet]) -> None:
+        own = False
         for packet in batch:
             if packet.carrier == MCAST:
                 self._bytes += len(packet.body)
                 self._bundles += 1
-        if any(packet.proto == self.id for packet in batch):
-            for packet in batch:
-                if packet.proto == self.id:
-                    self._handle(packet)
-            batch = [packet for packet in batch if packet.proto != self.id]
+            elif packet.proto == STABLE_ID:
+                own = True
+                self._handle(packet)
+        if own:
+            batch = [packet for packet in batch if packet.proto != STABLE_ID]
         if batch:
             self.pass_up(batch)
         if self._bytes >= self.settings.after_bytes or self._bundles >= self._after_bundles:

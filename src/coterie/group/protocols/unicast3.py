@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.group.stack import Stack
 
 
+UNICAST3_ID = 17
 TOMBSTONES_MAX = 1024
 FIRST_PATIENCE = 10
 """Runs of the task for which units without their first are kept."""
@@ -39,7 +40,7 @@ class Unicast3(Protocol):
     """Reliable FIFO unicast with cumulative, delayed acks and receiver-driven retransmission."""
 
     name = "UNICAST3"
-    id = 17
+    id = UNICAST3_ID
     role = "reliable unicast"
     needs_below = ("transport",)
     Settings = Unicast3Settings
@@ -158,6 +159,13 @@ class Unicast3(Protocol):
     # Receiving.
 
     def up(self, batch: list[Packet]) -> None:
+        for packet in batch:
+            if packet.carrier == UCAST or packet.proto == UNICAST3_ID:
+                self._up_own(batch)
+                return
+        self.pass_up(batch)
+
+    def _up_own(self, batch: list[Packet]) -> None:
         out: list[Packet] = []
         touched: dict[Address, ReceiverEntry] = {}
         if len(batch) > 1:

@@ -121,13 +121,26 @@ class AioRuntime(Runtime):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Like asyncio.run, on uvloop where it is installed."""
+    """Like asyncio.run, on uvloop where it is installed, and with a garbage collector that suits a node."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         failures.watch(runner.get_loop())
+        thresholds = gc.get_threshold()
+        calm_collector()
         try:
             return runner.run(main)
         finally:
+            gc.set_threshold(*thresholds)
             gc.collect()  # a failed task that nobody awaited is reported when it is freed: do it while there is a loop
+
+
+def calm_collector() -> None:
+    """Let the cyclic garbage collector run once per many bundles rather than several times per bundle.
+
+    Each message is handed over as a memoryview, which the collector counts, so that by its defaults it looks for cycles
+    every 700 messages among all that is kept for retransmission: a tenth of a busy member's time, for nothing.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
