@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,15 @@ def test_every_run_sends_hundreds_of_bundles() -> None:
     for seed in range(3, 15):
         _, events = trace_plan(channel_plan(seed))
         assert sum(event.kind == "send" for event in events) >= 150
+
+
+def test_an_interrupted_campaign_keeps_what_is_done_and_says_so_in_its_exit_code(tmp_path: Path) -> None:
+    command = ["sim", "run", "--seeds", "100000", "--jobs", "2", "--trace", str(tmp_path), "--json"]
+    with subprocess.Popen([sys.executable, "-m", "coterie", *command], stdout=subprocess.PIPE, text=True) as process:
+        while len(list(tmp_path.iterdir())) < 40:  # so that some whole chunks are done
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate()
+    assert process.returncode == 130
+    assert 0 < json.loads(out)["runs"] < 1000

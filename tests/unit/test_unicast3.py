@@ -645,6 +645,14 @@ def test_the_rest_of_a_message_whose_beginning_was_given_up_is_not_sent() -> Non
     assert len(s.packets()) == 1
 
 
+def test_the_end_of_a_connection_is_told_after_the_units_that_came_with_its_close() -> None:
+    s = script()
+    close = Packet(Unicast3.codec.encode(Close(7)), None, Unicast3.id)
+    close.sender = B
+    s.up(unit(B, 7, 1, first=True), close)
+    assert [type(entry) for entry in s.roof.log] == [Packet, StreamEnded]
+
+
 def test_a_receiver_that_reaped_a_connection_in_the_middle_of_a_message_asks_when_its_sender_is_back() -> None:
     s = script(conn_close_timeout=1.0)
     s.up(part_of_a_train(unit(B, 7, 1, first=True)))
@@ -676,4 +684,5 @@ def test_a_reaped_connection_has_not_ended_before_a_new_incarnation_of_its_sende
     assert B not in layer(s).receivers
     assert s.events(StreamEnded) == []  # it may go on where it was
     s.view(A, Address("b", 2), C)
+    s.run(0)
     assert s.events(StreamEnded) == [StreamEnded(B, UCAST, 7)]

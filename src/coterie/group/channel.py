@@ -20,6 +20,7 @@ from coterie.group.packet import APP, MCAST, NAME_MAX, UCAST, Packet
 from coterie.group.presets import REGISTRY, preset
 from coterie.group.protocols.flow import Flow
 from coterie.group.protocols.fragment import Fragment
+from coterie.group.protocols.transport import Transport
 from coterie.group.stack import Layer, Stack, build
 from coterie.runtime.base import Buffer, Future, Runtime
 from coterie.settings import load, setting
@@ -99,6 +100,7 @@ class Channel:
         protocols = build(preset(layers) if isinstance(layers, str) else layers, REGISTRY)
         self.stack = Stack(runtime, group, self.local, protocols, inbox)
         self._send_down = inbox.pass_down
+        self._transport = self.stack.find(Transport)  # type: ignore[type-abstract]
         self._flow = self.stack.find(Flow) if self.stack.has(Flow) else None
         size = self._message_max = self.settings.bundle_size
         if self.stack.has(Fragment):
@@ -206,10 +208,15 @@ class Channel:
     def _send_ready(self, box: Outbox) -> None:
         flow, dest = self._flow, box.dest
         carrier = MCAST if dest is None else UCAST
+        burst = len(box.ready) > 1
+        if burst:
+            self._transport.cork()
         while box.ready and (flow is None or flow.ready(dest)):
             messages, size = box.ready.popleft()
             box.waiting -= size
             self._send_down(Packet(bundle.join(messages), dest, APP, carrier))
+        if burst:
+            self._transport.uncork()
         if self._writers:
             self._wake_writers()
 

@@ -52,6 +52,10 @@ class View:
     def coordinator(self) -> Address:
         return self.members[0]
 
+    def replaces(self, member: Address) -> bool:
+        """A newer incarnation of the member is in it: the old one says nothing more."""
+        return any(m.name == member.name and m.incarnation > member.incarnation for m in self.members)
+
     def __contains__(self, member: object) -> bool:
         return member in self.members
 

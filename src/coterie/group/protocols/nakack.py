@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from coterie.group.stack import Stack
 
 UNBOUNDED = 2**62
+BURIED_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ class Nakack(Protocol):
         self.sent = 0
         """Highest number stamped here."""
         self._own_turn_comes = False
+        self._buried: dict[Address, int] = {}
+        """Per member that left long ago and may come back: the highest number delivered."""
         self._in_train = False
         self._after_train: list[Callable[[], None]] = []
         self._ask_timer: Timer | None = None
@@ -341,7 +344,7 @@ class Nakack(Protocol):
             self.stack.above(self).up_event(Writable())
 
     def open(self, sender: Address, start: int) -> bool:
-        """The stream of `sender` begins at `start` for us. False if we are past that already."""
+        """The stream of `sender` begins at `start` for us. False if it goes on where it was, without a gap."""
         stream = self.streams.get(sender)
         if stream is not None:
             stream.departed = None
@@ -357,9 +360,10 @@ class Nakack(Protocol):
             if not stream.window.complete:
                 self._ask_soon()
             self.runtime.call_soon(self._deliver_early, stream)  # after what membership passes up in this very turn
-        else:
-            self.streams[sender] = Stream(sender, Window(start - 1, self.settings.window))
-        return True
+            return True
+        delivered = self._buried.pop(sender, 0)
+        self.streams[sender] = Stream(sender, Window(max(start - 1, delivered), self.settings.window))
+        return start - 1 > delivered or not delivered
 
     def _deliver_early(self, stream: Stream) -> None:
         """What came before its stream was opened there. Taken only now: more may have come since, and follows it."""
@@ -385,6 +389,8 @@ class Nakack(Protocol):
 
     def _view_changed(self, event: ViewChange) -> None:
         now = self.runtime.now()
+        for sender in [sender for sender in self._buried if event.view.replaces(sender)]:
+            self._end(sender)
         for sender, stream in self.streams.items():
             if sender in event.view:
                 stream.departed = None
@@ -393,6 +399,18 @@ class Nakack(Protocol):
                 self.rule("nakack.departed_kept")
                 if self._reap_timer is None:
                     self._reap_timer = self.runtime.call_later(self.settings.keep_departed, self._reap)
+
+    def _bury(self, stream: Stream) -> None:
+        """Remember how far it was: it may come back, and then nothing may be delivered twice."""
+        self._buried[stream.sender] = stream.window.delivered
+        if self.stack.view.replaces(stream.sender):
+            self._end(stream.sender)
+        elif len(self._buried) > BURIED_MAX:
+            self._end(next(iter(self._buried)))
+
+    def _end(self, sender: Address) -> None:
+        del self._buried[sender]
+        self.stack.above(self).up_event(StreamEnded(sender, MCAST, 0))
 
     def _reap(self) -> None:
         """Forget the streams of those who left long ago."""
@@ -411,6 +429,6 @@ class Nakack(Protocol):
                         reason="left",
                     )
                 del self.streams[stream.sender]
-                self.stack.above(self).up_event(StreamEnded(stream.sender, MCAST, 0))
+                self._bury(stream)
         if any(s.departed is not None for s in self.streams.values()):
             self._reap_timer = self.runtime.call_later(self.settings.keep_departed, self._reap)

@@ -159,7 +159,7 @@ class Stable(Protocol):
         for sender, stream in list(self._nakack.streams.items()):
             if stream.departed is not None and stream.window.forgotten < stream.window.delivered:
                 have = [streams[sender][0] for streams in self._heard.values() if sender in streams]
-                if len(self._heard) == len(self._reported):
+                if len(have) == len(self._reported):  # who has not told of it may still be owed it
                     self.rule("stable.departed")
                     self._nakack.stable(sender, min(have, default=stream.window.delivered), "departed")
 

@@ -20,7 +20,7 @@ from coterie.group.protocols.contacts import Contact, Contacts
 from coterie.group.protocols.tcp_peer import CODEC, HELLO_MAX, TCP_ID, Hello, Link, Mesh
 from coterie.group.protocols.transport import WILDCARDS, Transport, is_reachable
 from coterie.group.stack import Stack
-from coterie.runtime.base import CloseReason, Endpoint, Listener, Stream
+from coterie.runtime.base import Buffer, CloseReason, Endpoint, Listener, Stream
 from coterie.settings import setting
 
 GOSSIP_MAX = 256
@@ -98,6 +98,7 @@ class Tcp(Transport, Mesh):
         self._token = 0
         self._fan: list[Stream] = []  # the streams to all members of _fan_view
         self._fan_view: View | None = None
+        self._corked: dict[Stream, list[Buffer]] | None = None
 
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
@@ -184,11 +185,24 @@ class Tcp(Transport, Mesh):
             if stream.buffered > limit:
                 self.stats["dropped_full"] += 1
                 self.rule("tcp.buffer_full")
-            else:
+            elif self._corked is None:
                 stream.write(buffers)
+                sent += 1
+            else:
+                self._corked.setdefault(stream, []).extend(buffers)
                 sent += 1
         self.stats["packets_out"] += sent
         self.stats["bytes_out"] += sent * (len(header) + len(packet.body))
+
+    def cork(self) -> None:
+        if self._corked is None:
+            self._corked = {}
+
+    def uncork(self) -> None:
+        corked, self._corked = self._corked, None
+        if corked:
+            for stream, buffers in corked.items():
+                stream.write(buffers)
 
     def link_heard(self, link: Link) -> None:
         if self._listener is not None:

@@ -76,6 +76,12 @@ class Transport(Protocol):
     def found(self, endpoint: Endpoint) -> None:
         """Discovery says that a process of this group may be reached there."""
 
+    def cork(self) -> None:
+        """Several packets follow at once: what is saved by writing them together may be saved."""
+
+    def uncork(self) -> None:
+        """They are here: write."""
+
     def down_event(self, event: Event) -> None:
         if isinstance(event, PeerFound):
             self.found(event.endpoint)

@@ -452,7 +452,7 @@ class Unicast3(Protocol):
                 self._send_ack(entry, now)
         elif entry.state is State.CLOSING and now - entry.touched >= self.settings.conn_close_timeout:
             self.rule("unicast3.closed")
-            self._bury(entry, closed=self._is_replaced(entry.peer))
+            self._bury(entry, closed=self.stack.view.replaces(entry.peer))
 
     def _expire(self, entry: SenderEntry | ReceiverEntry, now: float) -> None:
         expiry = self.settings.conn_expiry_timeout
@@ -471,20 +471,24 @@ class Unicast3(Protocol):
             self._drop_tombstone(entry.peer)
             self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)
             if closed:
-                self.stack.above(self).up_event(StreamEnded(entry.peer, UCAST, entry.conn))
+                self._ended(entry.peer, entry.conn)
             if len(self._tombstones) > TOMBSTONES_MAX:
                 self._drop_tombstone(next(iter(self._tombstones)))
+
+    def _ended(self, peer: Address, conn: int) -> None:
+        """Told once this turn is over: units that came in the same batch go up before."""
+        self.runtime.call_soon(self.stack.above(self).up_event, StreamEnded(peer, UCAST, conn))
 
     def _close_tombstone(self, peer: Address, conn: int) -> None:
         tombstone = self._tombstones.get(peer)
         if tombstone is not None and tombstone.conn == conn and not tombstone.closed:
             self._tombstones[peer] = replace(tombstone, closed=True)
-            self.stack.above(self).up_event(StreamEnded(peer, UCAST, conn))
+            self._ended(peer, conn)
 
     def _drop_tombstone(self, peer: Address) -> None:
         tombstone = self._tombstones.pop(peer, None)
         if tombstone is not None and not tombstone.closed:
-            self.stack.above(self).up_event(StreamEnded(peer, UCAST, tombstone.conn))
+            self._ended(peer, tombstone.conn)
 
     def _set_state(self, entry: SenderEntry | ReceiverEntry, state: State) -> None:
         entry.state = state
@@ -509,18 +513,14 @@ class Unicast3(Protocol):
                 if entry.left and entry.state is State.OPEN:
                     entry.touched = self.runtime.now()
                     self._set_state(entry, State.CLOSING)
-            for peer in [peer for peer in self._given_up if self._is_replaced(peer)]:
+            for peer in [peer for peer in self._given_up if self.stack.view.replaces(peer)]:
                 del self._given_up[peer]
             for peer, tombstone in list(self._tombstones.items()):
-                if self._is_replaced(peer):
+                if self.stack.view.replaces(peer):
                     self._close_tombstone(peer, tombstone.conn)
             if self._tombstones:
                 self._keep_task_running()
         super().down_event(event)
-
-    def _is_replaced(self, peer: Address) -> bool:
-        """A newer incarnation is here: this one says nothing more."""
-        return any(m.name == peer.name and m.incarnation > peer.incarnation for m in self.stack.view.members)
 
     def held(self) -> dict[str, int]:
         return {
