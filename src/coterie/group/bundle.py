@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from coterie.errors import WireError
 from coterie.group.packet import APP, TRAIN, Packet
@@ -33,7 +33,7 @@ def split(body: Buffer) -> list[memoryview]:
         raise WireError("a bundle with a broken table of messages") from None
     if not offsets or offsets[-1] != len(view) or sorted(offsets) != list(offsets):
         raise WireError("a bundle with a broken table of messages")
-    return list(map(view.__getitem__, map(slice, offsets, offsets[1:])))
+    return [view[start:end] for start, end in pairwise(offsets)]
 
 
 def count(packet: Packet) -> int:

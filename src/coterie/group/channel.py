@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from coterie.errors import CoterieError, UserError
 from coterie.group import bundle
+from coterie.group.bundle import OFFSET_SIZE
 from coterie.group.inbox import Delivery, Inbox, Receiver
 from coterie.group.members import Address, View
 from coterie.group.packet import APP, MCAST, NAME_MAX, UCAST, Packet
@@ -84,7 +85,7 @@ class Channel:
             raise UserError(f"a member's name has 1 to {NAME_MAX} bytes, not {len(name.encode())}")
         self.runtime = runtime
         self.local = Address(name, int(runtime.wall() * 1000) if incarnation is None else incarnation)
-        self._all = Outbox(None)
+        self._all = self._last_box = Outbox(None)
         self._to: dict[Address, Outbox] = {}
         self._connected = False
         self._flush_comes = False
@@ -106,7 +107,7 @@ class Channel:
         if self.stack.has(Fragment):
             fragment = self.stack.find(Fragment).settings
             size, self._message_max = min(size, fragment.size), fragment.message_max
-        self._cut_at = size - bundle.OFFSET_SIZE  # a table has one entry more than there are messages
+        self._cut_at = size - OFFSET_SIZE  # a table has one entry more than there are messages
 
     @property
     def view(self) -> View:
@@ -146,11 +147,12 @@ class Channel:
 
         Raises BufferFull when too much waits for credit already.
         """
-        box = self._all if dest is None else self._box(dest)
-        size = len(data) + bundle.OFFSET_SIZE
-        gathered = box.gathered + size
+        box = self._last_box  # most messages go where the one before went
+        if dest is not box.dest:
+            self._last_box = box = self._box(dest)
+        gathered = box.gathered + len(data) + OFFSET_SIZE
         if gathered > self._cut_at:
-            gathered = self._next_bundle(box, size)
+            gathered = self._next_bundle(box, len(data) + OFFSET_SIZE)
         elif not self._flush_comes:
             self._begin_turn()
         box.messages.append(data)
@@ -160,9 +162,9 @@ class Channel:
         """The message does not fit into the bundle that is being gathered: that one is complete."""
         if box.waiting >= self.settings.buffer_max:
             raise BufferFull(f"{box.waiting} bytes wait for credit")
-        if size - bundle.OFFSET_SIZE > self._message_max:
+        if size - OFFSET_SIZE > self._message_max:
             limit = "message_max of FRAG" if self.stack.has(Fragment) else "bundle_size, without FRAG in the stack"
-            size -= bundle.OFFSET_SIZE
+            size -= OFFSET_SIZE
             raise UserError(f"a message of {size} bytes: the limit is {self._message_max} ({limit})")
         if not self._flush_comes:
             self._begin_turn()
@@ -184,13 +186,15 @@ class Channel:
 
     async def writable(self, dest: Address | None = None) -> None:
         """Wait until `send_nowait` to that destination has room."""
-        box = self._all if dest is None else self._box(dest)
+        box = self._box(dest)
         while box.waiting >= self.settings.buffer_max:
             future = self.runtime.future()
             self._writers.append((box, future))
             await future
 
-    def _box(self, dest: Address) -> Outbox:
+    def _box(self, dest: Address | None) -> Outbox:
+        if dest is None:
+            return self._all
         box = self._to.get(dest)
         if box is None:
             box = self._to[dest] = Outbox(dest)
@@ -236,6 +240,7 @@ class Channel:
     def _view_changed(self, view: View) -> None:
         for dest in [d for d, box in self._to.items() if d not in view and not box.messages and not box.ready]:
             del self._to[dest]
+            self._last_box = self._all
         for count, future in self._view_waiters:
             if len(view.members) >= count and not future.done():
                 future.set_result(None)

@@ -7,6 +7,7 @@ by the logger "coterie". Several runtimes may share a loop: each has its own soc
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import random
@@ -26,6 +27,8 @@ from coterie.trace import Tracer
 
 T = TypeVar("T")
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT = 32 << 20
 OFFLOAD_THREADS = 4
 OFFLOAD_PENDING = 4096
 """More work than this waiting for a thread is refused: whoever offloads must bound what it asks for."""
@@ -126,6 +129,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         failures.watch(runner.get_loop())
         thresholds = gc.get_threshold()
         calm_collector()
+        calm_allocator()
         try:
             return runner.run(main)
         finally:
@@ -141,6 +145,20 @@ def calm_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def calm_allocator() -> None:
+    """Keep freed memory instead of giving it back at once, where the C library is glibc.
+
+    Bundles of 60 KB come and go by the thousand a second; by its defaults glibc returns the top of the heap each time
+    it is free and asks for it again a moment later, which costs a page fault per 4 KiB.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _KEPT)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
