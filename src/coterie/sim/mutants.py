@@ -84,9 +84,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         profile="channel",
         property="G15",
         what="nothing is remembered of a removed connection, so that it can be delivered again",
-        module="coterie.group.protocols.unicast3",
-        old="            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)",
-        new="            pass",
+        module="coterie.group.protocols.unicast3_entries",
+        old="        self.stones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)",
+        new="        pass",
         seed=12,
     ),
     Mutation(

@@ -11,7 +11,6 @@ unicast3_entries.py.
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coterie.errors import UserError
@@ -20,8 +19,8 @@ from coterie.group.events import Event, StreamEnded, ViewChange
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, APP, FIRST, TRAIN, TRAIN_END, TRAIN_START, UCAST, Packet
 from coterie.group.protocol import Protocol
-from coterie.group.protocols.unicast3_entries import ReceiverEntry, SenderEntry, State, Tombstone
-from coterie.group.protocols.unicast3_messages import Ack, Ask, Close, SendFirstSeqno, Unicast3Settings
+from coterie.group.protocols.unicast3_entries import Graveyard, ReceiverEntry, SenderEntry, State
+from coterie.group.protocols.unicast3_messages import RULES, Ack, Ask, Close, SendFirstSeqno, Unicast3Settings
 from coterie.group.window import Ranges, Window
 from coterie.group.wire import Codec
 from coterie.runtime.base import Timer
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 
 UNICAST3_ID = 17
-TOMBSTONES_MAX = 1024
 FIRST_PATIENCE = 10
 """Runs of the task for which units without their first are kept."""
 
@@ -45,30 +43,7 @@ class Unicast3(Protocol):
     needs_below = ("transport",)
     Settings = Unicast3Settings
     codec = Codec({1: Ack, 2: Ask, 3: SendFirstSeqno, 4: Close})
-    rules = {
-        "unicast3.ack_batch": "one cumulative ack for a whole batch",
-        "unicast3.ack_delayed": "an ack that would come too soon after the last one is delayed and merged",
-        "unicast3.acked": "an ack removes everything up to it from the sender",
-        "unicast3.resend_highest": "only the highest unit is resent, on the second run in which nothing moved",
-        "unicast3.ask": "the receiver asks for exactly what it misses",
-        "unicast3.answer": "the sender answers with exactly what was asked for",
-        "unicast3.first_creates": "the unit with the first flag creates the receiver's entry",
-        "unicast3.first_in_batch": "in a batch the first unit is taken first, wherever it stands",
-        "unicast3.first_wanted": "a unit of an unknown connection sets a flag; the task sends SEND_FIRST_SEQNO",
-        "unicast3.first_sent": "SEND_FIRST_SEQNO is answered with the first unit only",
-        "unicast3.duplicate": "a unit that came twice is delivered once, and acked again",
-        "unicast3.old_connection": "a unit or message of an old connection is ignored",
-        "unicast3.new_connection": "a newer connection replaces the older one",
-        "unicast3.revived": "a connection that was reaped here while its sender kept it goes on where it was",
-        "unicast3.expired": "an idle connection becomes CLOSING",
-        "unicast3.closing_flushes": "a CLOSING connection goes on resending until everything is acked",
-        "unicast3.reopened": "a send on a CLOSING connection makes it OPEN again",
-        "unicast3.closed": "a CLOSING connection becomes CLOSED after its time-out, and is removed",
-        "unicast3.train_kept": "a connection in the middle of a message is not reaped: its sender is asked about it",
-        "unicast3.close_sent": "the sender of a removed connection tells the receiver",
-        "unicast3.close_received": "CLOSE removes the receiver's entry",
-        "unicast3.to_self": "a unit to oneself takes the same way",
-    }
+    rules = RULES
 
     settings: Unicast3Settings
 
@@ -81,7 +56,7 @@ class Unicast3(Protocol):
             )
         self.senders: dict[Address, SenderEntry] = {}
         self.receivers: dict[Address, ReceiverEntry] = {}
-        self._tombstones: dict[Address, Tombstone] = {}
+        self._graves = Graveyard(self._ended)
         self._given_up: dict[Address, None] = {}
         """Peers that left while a message was half sent, or too many: they get nothing of those any more."""
         self._next_conn = 0
@@ -224,7 +199,7 @@ class Unicast3(Protocol):
                 entry.want_first = True
                 entry.keep_early(packet, self.settings.window)
             return entry
-        tombstone = self._tombstones.get(sender)
+        tombstone = self._graves.stones.get(sender)
         if (entry is not None and conn < entry.conn) or (tombstone is not None and not tombstone.admits(conn)):
             self.rule("unicast3.old_connection")
             self.count("old_connection")
@@ -237,7 +212,7 @@ class Unicast3(Protocol):
         self._keep_task_running()
         if tombstone is not None and tombstone.conn == conn:
             self.rule("unicast3.revived")
-            del self._tombstones[sender]
+            self._graves.revive(sender)
             entry.window = Window(tombstone.delivered, self.settings.window)
         elif packet.flags & FIRST:
             self.rule("unicast3.first_creates")
@@ -335,7 +310,7 @@ class Unicast3(Protocol):
                     self._bury(receiver, closed=True)
                 else:
                     self.rule("unicast3.old_connection")
-                    self._close_tombstone(peer, conn)
+                    self._graves.close(peer, conn)
 
     def _acked(self, peer: Address, conn: int, upto: int) -> None:
         entry = self.senders.get(peer)
@@ -403,11 +378,10 @@ class Unicast3(Protocol):
             self._run_sender(entry, now)
         for receiver in list(self.receivers.values()):
             self._run_receiver(receiver, now)
-        for peer, tombstone in self._tombstones.items():
-            if tombstone.in_train and not tombstone.closed and peer in self.stack.view:
-                self.rule("unicast3.train_kept")
-                self.send(Ack(tombstone.conn, tombstone.delivered), peer)
-                self._keep_task_running()
+        for peer, tombstone in self._graves.unfinished(self.stack.view):
+            self.rule("unicast3.train_kept")
+            self.send(Ack(tombstone.conn, tombstone.delivered), peer)
+            self._keep_task_running()
         if self.senders or self.receivers:
             self._keep_task_running()
 
@@ -462,33 +436,15 @@ class Unicast3(Protocol):
             self._set_state(entry, State.CLOSING)
 
     def _bury(self, entry: ReceiverEntry, closed: bool) -> None:
-        """Remove a receiver's entry, but remember how far it was: nothing may be delivered twice."""
+        """Remove a receiver's entry."""
         self._set_state(entry, State.CLOSED)
         self._acks_due.pop(entry.peer, None)
         del self.receivers[entry.peer]
-        if entry.window is not None or closed:
-            delivered = 0 if entry.window is None else entry.window.delivered
-            self._drop_tombstone(entry.peer)
-            self._tombstones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)
-            if closed:
-                self._ended(entry.peer, entry.conn)
-            if len(self._tombstones) > TOMBSTONES_MAX:
-                self._drop_tombstone(next(iter(self._tombstones)))
+        self._graves.bury(entry, closed)
 
     def _ended(self, peer: Address, conn: int) -> None:
         """Told once this turn is over: units that came in the same batch go up before."""
         self.runtime.call_soon(self.stack.above(self).up_event, StreamEnded(peer, UCAST, conn))
-
-    def _close_tombstone(self, peer: Address, conn: int) -> None:
-        tombstone = self._tombstones.get(peer)
-        if tombstone is not None and tombstone.conn == conn and not tombstone.closed:
-            self._tombstones[peer] = replace(tombstone, closed=True)
-            self._ended(peer, conn)
-
-    def _drop_tombstone(self, peer: Address) -> None:
-        tombstone = self._tombstones.pop(peer, None)
-        if tombstone is not None and not tombstone.closed:
-            self._ended(peer, tombstone.conn)
 
     def _set_state(self, entry: SenderEntry | ReceiverEntry, state: State) -> None:
         entry.state = state
@@ -515,10 +471,8 @@ class Unicast3(Protocol):
                     self._set_state(entry, State.CLOSING)
             for peer in [peer for peer in self._given_up if self.stack.view.replaces(peer)]:
                 del self._given_up[peer]
-            for peer, tombstone in list(self._tombstones.items()):
-                if self.stack.view.replaces(peer):
-                    self._close_tombstone(peer, tombstone.conn)
-            if self._tombstones:
+            self._graves.close_replaced(event.view)
+            if self._graves.stones:
                 self._keep_task_running()
         super().down_event(event)
 

@@ -9,10 +9,11 @@ States, on either side:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from coterie.group.members import Address
+from coterie.group.members import Address, View
 from coterie.group.packet import FIRST, TRAIN, TRAIN_END, Packet
 from coterie.group.window import Window
 
@@ -114,3 +115,52 @@ class Tombstone:
 
     def admits(self, conn: int) -> bool:
         return conn > self.conn or (conn == self.conn and not self.closed)
+
+
+class Graveyard:
+    """The tombstones of removed receivers' entries, one per peer, and not too many. `ended` is told of a connection
+    of which nothing more can come."""
+
+    MOST = 1024
+
+    def __init__(self, ended: Callable[[Address, int], None]) -> None:
+        self.stones: dict[Address, Tombstone] = {}
+        self._ended = ended
+
+    def bury(self, entry: ReceiverEntry, closed: bool) -> None:
+        """Remember how far it was: nothing of it may be delivered twice."""
+        if entry.window is None and not closed:
+            return  # nothing of it was delivered
+        self._forget(entry.peer)
+        delivered = 0 if entry.window is None else entry.window.delivered
+        self.stones[entry.peer] = Tombstone(entry.conn, delivered, closed, entry.in_train)
+        if closed:
+            self._ended(entry.peer, entry.conn)
+        if len(self.stones) > self.MOST:
+            self._forget(next(iter(self.stones)))
+
+    def revive(self, peer: Address) -> None:
+        """The connection goes on."""
+        del self.stones[peer]
+
+    def close(self, peer: Address, conn: int) -> None:
+        """Its sender closed it, or is gone."""
+        stone = self.stones.get(peer)
+        if stone is not None and stone.conn == conn and not stone.closed:
+            self.stones[peer] = replace(stone, closed=True)
+            self._ended(peer, conn)
+
+    def close_replaced(self, view: View) -> None:
+        """Nothing more comes of those of whom a newer incarnation is here."""
+        for peer, stone in list(self.stones.items()):
+            if view.replaces(peer):
+                self.close(peer, stone.conn)
+
+    def unfinished(self, view: View) -> list[tuple[Address, Tombstone]]:
+        """Those in the view whose connection stopped in the middle of a message."""
+        return [(p, s) for p, s in self.stones.items() if s.in_train and not s.closed and p in view]
+
+    def _forget(self, peer: Address) -> None:
+        stone = self.stones.pop(peer, None)
+        if stone is not None and not stone.closed:
+            self._ended(peer, stone.conn)
