@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from coterie.group.members import Address
 from coterie.runtime.base import Endpoint, Runtime, Timer
 
+QUICK_LOOKS = 4
+QUICK_PAUSE = 0.05
+"""Of the shortest ordinary pause."""
+
 
 @dataclass(slots=True, eq=False)
 class Contact:
@@ -29,6 +33,8 @@ class Contact:
     """The connection to `address` was lost, and whether it is dead is not known yet."""
     failures: int = 0
     """Attempts since it last answered and stayed."""
+    looks: int = 0
+    """Quick attempts that are left, to learn whether a lost peer is dead."""
     dialling: bool = False
     timer: Timer | None = None
 
@@ -99,6 +105,7 @@ class Contacts:
         for contact in self.of(address):
             contact.lost = True
             contact.failures = 0 if stayed else contact.failures + 1
+            contact.looks = QUICK_LOOKS if stayed else 0
             self.later(contact)
 
     def replaced(self, old: Address, endpoint: Endpoint) -> None:
@@ -125,6 +132,10 @@ class Contacts:
             self.forget(contact.endpoint)
             return
         pause: float = min(self._reconnect_max, self._reconnect_min * 2.0 ** min(contact.failures - 1, 30))
+        if contact.lost and contact.looks:
+            # A process that is just being killed may still accept, and reset: only the next attempt is refused.
+            contact.looks -= 1
+            pause = self._reconnect_min * QUICK_PAUSE
         pause *= 0.5 + 0.5 * self._runtime.rng.random()  # so that two who lost each other do not collide for ever
         contact.timer = self._runtime.call_later(pause, self._due, contact)
 
