@@ -8,11 +8,9 @@ of one node, and anything between nodes follows from views, positions and causal
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from coterie.errors import UserError
 
 SCHEMA_VERSION = 1
 
@@ -201,13 +199,3 @@ class Tracer:
     def flush(self) -> None:
         """Write out what is buffered: called before anything that a property depends on becomes visible to others."""
         self._flush()
-
-
-def read_events(lines: Iterable[str], where: str = "trace") -> Iterator[Event]:
-    """The events of a trace file. Raises UserError with the place of the first line that is none."""
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                yield Event.from_json(line)
-            except (ValueError, TypeError, RecursionError) as error:
-                raise UserError(f"{where}, line {number}: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from coterie.bench.cases import Figure, Load, round_trip, throughput
 from coterie.bench.memory import outrun
@@ -72,17 +71,13 @@ def _unicast(args: argparse.Namespace) -> int:
 
 
 def _memory(args: argparse.Namespace) -> int:
-    with Progress("memory") as progress:
-        answer = outrun(args.seconds, args.size, _ignore(progress))
+    with Progress("looks at the memory") as progress:
+        answer = outrun(args.seconds, args.size, progress.update)
     if args.json:
         print_json(answer)
     else:
         print("\n".join(f"{key:>22}  {value}" for key, value in answer.items()))
     return 0 if answer["bounded"] else 1
-
-
-def _ignore(progress: Progress) -> Callable[[int], None]:
-    return lambda done: progress.update(done)
 
 
 def _tell(args: argparse.Namespace, what: dict[str, Json], figures: dict[str, Figure]) -> int:

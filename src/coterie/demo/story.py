@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from coterie.audit import check, properties
+from coterie.audit import check, files, properties
 from coterie.errors import CoterieError
-from coterie.trace import Event, read_events
 from coterie.workers import Message, Worker, free_ports
 
 NAMES = ("ada", "ben", "cy", "dee")
@@ -92,11 +90,9 @@ def tell(folder: Path, rate: float, size: int, say: Say) -> Outcome:
     began = time.monotonic()
     members = {name: start(name) for name in NAMES}
     try:
-        first = max(m.wait_for_view(lambda view: len(view) == len(NAMES)) for m in members.values())
-        started = min(m.wait_for_view(lambda view: bool(view)) for m in members.values())
-        outcome.complete_ms = (first - began) * 1000
+        complete = max(m.wait_for_view(lambda view: len(view) == len(NAMES)) for m in members.values())
+        outcome.complete_ms = (complete - began) * 1000
         say(f"{', '.join(NAMES)} are a group, {outcome.complete_ms:.0f} ms after the first was started")
-        del started
         for member in members.values():
             member.worker.tell({"do": "load", "rate": rate, "size": size})
         say(f"each multicasts {rate:g} messages of {size} bytes a second to all")
@@ -157,16 +153,7 @@ def _compare(members: dict[str, Member], outcome: Outcome) -> None:
 
 
 def _check(folder: Path, outcome: Outcome) -> None:
-    events: list[Event] = []
-    for path in sorted(folder.glob("*.jsonl")):
-        with path.open() as lines:
-            events += _whole(lines, path)
-    outcome.events = len(events)
-    found: list[Any] = check(events, properties())
-    outcome.violations = [str(violation) for violation in found]
-
-
-def _whole(lines: Any, path: Path) -> list[Event]:
-    """The events of a file; the last line of a killed process may be cut short."""
-    whole = [line for line in lines if line.endswith("\n")]
-    return list(read_events(whole, str(path)))
+    reading = files.Reading()
+    for run in files.runs(files.find([str(folder)]), reading):
+        outcome.violations += [str(violation) for violation in check(run.events, properties(run.causal))]
+    outcome.events = reading.events

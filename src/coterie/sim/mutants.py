@@ -236,4 +236,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         old='            raise WireError("altered on the way")',
         new="            pass",
     ),
+    Mutation(
+        name="discovery-never-looks",
+        profile="channel",
+        property="G20",
+        what="nobody looks around for other members",
+        module="coterie.group.protocols.discovery_base",
+        old="                self._tell(endpoint)\n        self.look()",
+        new="                self._tell(endpoint)",
+    ),
+    Mutation(
+        name="discovery-tells-nothing-new",
+        profile="channel",
+        property="G20",
+        what="an endpoint is told to the transport only if it was known before",
+        module="coterie.group.protocols.discovery_base",
+        old="            if endpoint not in self._found:",
+        new="            if endpoint in self._found:",
+    ),
 )
