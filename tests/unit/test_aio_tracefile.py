@@ -13,7 +13,7 @@ import pytest
 from coterie.errors import UserError
 from coterie.runtime.aio import open_trace
 from coterie.runtime.aio.tracefile import FLUSH_SIZE, FileTracer
-from coterie.trace import Event, read_events
+from coterie.trace import Event
 
 
 def trace_in(folder: Path, node: str = "a") -> FileTracer:
@@ -21,7 +21,7 @@ def trace_in(folder: Path, node: str = "a") -> FileTracer:
 
 
 def events_of(path: Path) -> list[Event]:
-    return list(read_events(path.read_text().splitlines()))
+    return [Event.from_json(line) for line in path.read_text().splitlines()]
 
 
 def test_events_reach_the_file_on_flush_and_are_read_back_equal(tmp_path: Path) -> None:
