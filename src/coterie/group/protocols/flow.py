@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coterie.group.events import Event, StreamOpened, ViewChange, Writable
-from coterie.group.members import Address
+from coterie.group.members import Address, View
 from coterie.group.packet import APP, MCAST, RAW, UCAST, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.nakack import Nakack
@@ -290,7 +290,7 @@ class Flow(Protocol):
                 if any(m not in view for m in marks):
                     self.rule("flow.receiver_left")
                 self._all.marks = {m: marks.get(m, upto) for m in view.members}
-                self._forget_departed(view.members)
+                self._forget_departed(view)
                 self._go_on(self._all)
             case StreamOpened(sender, start):
                 account = self._account(MCAST, sender)
@@ -301,17 +301,16 @@ class Flow(Protocol):
                 return
         super().up_event(event)
 
-    def _forget_departed(self, members: tuple[Address, ...]) -> None:
-        for dest in [d for d in self._to if d not in members]:
+    def _forget_departed(self, view: View) -> None:
+        for dest in [d for d in self._to if d not in view]:
             # Whether a departed member still gets it is for the layer below to decide. All of it: what waits may be
             # the tail of a train, and the member may return.
             for packet in self._to.pop(dest).queue:
                 self.pass_down(packet)
             self.stack.above(self).up_event(Writable())
         # A sender that we suspected in error still waits for our word: only a new incarnation ends an account.
-        newest = {m.name: m.incarnation for m in members}
         for accounts in self._from:
-            for sender in [s for s in accounts if s.incarnation < newest.get(s.name, 0)]:
+            for sender in [sender for sender in accounts if view.replaces(sender)]:
                 del accounts[sender]
 
     def held(self) -> dict[str, int]:
