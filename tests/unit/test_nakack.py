@@ -202,7 +202,17 @@ def test_a_sender_that_answers_again_is_asked_first_again() -> None:
     s.sent(Ask)
     hear_from(s, B, 3, 6)
     s.run(0.011)
-    assert [dest for dest, _ in s.sent(Ask)] == [B]
+    assert {dest for dest, _ in s.sent(Ask)} == {B}
+
+
+def test_a_hole_that_nobody_can_fill_does_not_hold_up_the_requests_for_others() -> None:
+    s = script(ask_delay=0.01, ask_max_delay=1.0)
+    hear_from(s, C, 2)
+    s.run(1.5)  # by now it is asked for once a second
+    s.sent(Ask)
+    hear_from(s, B, 2)
+    s.run(0.011)
+    assert [message.sender for _, message in s.sent(Ask)] == [B]
 
 
 def test_what_a_departed_sender_left_behind_is_asked_for_from_the_others_at_once() -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 UNBOUNDED = 2**62
 BURIED_MAX = 1024
+CLOCK_ERROR = 1e-6
+"""Clocks are floats: a sum of times is not exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,16 @@ class NakackSettings:
 class Stream:
     """One sender's multicasts as seen here."""
 
-    __slots__ = ("asks", "departed", "rumour", "sender", "window")
+    __slots__ = ("ask_at", "ask_delay", "asks", "departed", "rumour", "sender", "window")
 
     def __init__(self, sender: Address, window: Window) -> None:
         self.sender = sender
         self.window = window
         self.asks = 0
         """Requests since something last moved."""
+        self.ask_at: float | None = None
+        """When to ask for what is missing; None if nothing is."""
+        self.ask_delay = 0.0
         self.departed: float | None = None
         """When its sender left the view."""
         self.rumour = 0
@@ -113,7 +118,6 @@ class Nakack(Protocol):
         self._in_train = False
         self._after_train: list[Callable[[], None]] = []
         self._ask_timer: Timer | None = None
-        self._ask_delay = self.settings.ask_delay
         self._highest_timer: Timer | None = None
         self._sent_at_last_run = 0
         self._was_full = False
@@ -197,7 +201,7 @@ class Nakack(Protocol):
                 if not window.add(packet):
                     if packet.seqno > window.delivered + window.limit:
                         self.count("too_far_ahead")
-                        self._ask_soon()  # nobody else will tell us that there is something to ask for
+                        self._ask_soon(stream)  # nobody else will tell us that there is something to ask for
                     else:
                         self.count("duplicates")
                         self.rule("nakack.duplicate")
@@ -208,7 +212,7 @@ class Nakack(Protocol):
                     stream.asks = 0
                     window.take(out)
                 if window.delivered != window.received:
-                    self._ask_soon()
+                    self._ask_soon(stream)
             elif packet.proto == self.id:
                 self._handle(packet)
             else:
@@ -252,31 +256,47 @@ class Nakack(Protocol):
     def _believe(self, stream: Stream, highest: int) -> None:
         self.rule("nakack.last_lost")
         stream.window.told(highest)
-        self._ask_soon()
+        self._ask_soon(stream)
 
     # Holes.
 
-    def _ask_soon(self) -> None:
-        if self._ask_timer is None:
-            self._ask_delay = self.settings.ask_delay
-            self._ask_timer = self.runtime.call_later(self._ask_delay, self._ask)
+    def _ask_soon(self, stream: Stream) -> None:
+        """Each stream has its own time: a hole that nobody can fill must not hold up the requests for others."""
+        if stream.ask_at is None:
+            self._ask_after(stream, self.settings.ask_delay)
+            self._wake_to_ask()
+
+    def _ask_after(self, stream: Stream, delay: float) -> None:
+        stream.ask_delay = delay
+        stream.ask_at = self.runtime.now() + delay
+
+    def _wake_to_ask(self) -> None:
+        """Set the timer for the stream whose turn comes first."""
+        times = [stream.ask_at for stream in self.streams.values() if stream.ask_at is not None]
+        if self._ask_timer is not None:
+            self._ask_timer.cancel()
+            self._ask_timer = None
+        if times:
+            wait = min(times) - self.runtime.now() - CLOCK_ERROR
+            self._ask_timer = self.runtime.call_later(max(0.0, wait), self._ask)
 
     def _ask(self) -> None:
         self._ask_timer = None
-        holes = False
+        now = self.runtime.now() + 2 * CLOCK_ERROR
         for stream in self.streams.values():
+            if stream.ask_at is None or stream.ask_at > now:
+                continue
             ranges = stream.window.missing(self.settings.ask_most)
-            if not ranges or stream is self.own:
+            if not ranges:
+                stream.ask_at = None
                 continue
             target = self._whom_to_ask(stream)
             stream.asks += 1
-            holes = True
+            self._ask_after(stream, min(max(stream.ask_delay, 0.001) * 2, self.settings.ask_max_delay))
             if target is not None:
                 self.count("asks")
                 self.send(Ask(stream.sender, ranges), target)
-        if holes:
-            self._ask_delay = min(max(self._ask_delay, 0.001) * 2, self.settings.ask_max_delay)
-            self._ask_timer = self.runtime.call_later(self._ask_delay, self._ask)
+        self._wake_to_ask()
 
     def _whom_to_ask(self, stream: Stream) -> Address | None:
         """The sender; or, if it is gone or has not answered several times, the others in turn."""
@@ -358,7 +378,7 @@ class Nakack(Protocol):
                 stream.window.add(packet)
             stream.window.told(old.received)
             if not stream.window.complete:
-                self._ask_soon()
+                self._ask_soon(stream)
             self.runtime.call_soon(self._deliver_early, stream)  # after what membership passes up in this very turn
             return True
         delivered = self._buried.pop(sender, 0)
