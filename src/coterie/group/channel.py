@@ -39,9 +39,9 @@ class ChannelClosed(CoterieError):
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    bundle_size: int = setting(60_000, "messages are gathered up to this size", unit="bytes", minimum=64)
-    buffer_max: int = setting(1 << 20, "bytes per destination that may wait for credit", unit="bytes", minimum=1)
-    close_timeout: float = setting(2.0, "how long close() waits for what was sent to arrive", unit="s", minimum=0)
+    bundle_size: int = setting(60_000, "Messages are gathered up to this size.", unit="B", minimum=64)
+    buffer_max: int = setting(1 << 20, "Bytes per destination that may wait for credit.", unit="B", minimum=1)
+    close_timeout: float = setting(2.0, "How long close() waits for what was sent to arrive.", unit="s", minimum=0)
 
 
 class Outbox:

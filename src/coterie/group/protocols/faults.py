@@ -16,12 +16,12 @@ from coterie.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSettings:
-    up: float = setting(0.0, "probability for a packet on its way up", minimum=0)
+    up: float = setting(0.0, "Probability for a packet on its way up.", minimum=0)
 
 
 @dataclass(frozen=True, slots=True)
 class FaultSettings(ShuffleSettings):
-    down: float = setting(0.0, "probability for a packet on its way down", minimum=0)
+    down: float = setting(0.0, "Probability for a packet on its way down.", minimum=0)
 
 
 class _Fault(Protocol):
@@ -71,7 +71,7 @@ class Duplicate(_Fault):
 
 @dataclass(frozen=True, slots=True)
 class DelaySettings(FaultSettings):
-    longest: float = setting(0.05, "longest delay", unit="s", minimum=0)
+    longest: float = setting(0.05, "Longest delay.", unit="s", minimum=0)
 
 
 class Delay(_Fault):

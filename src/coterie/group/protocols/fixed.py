@@ -50,7 +50,7 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class FixedSettings:
-    welcome_interval: float = setting(0.1, "time between repeated welcomes", unit="s", minimum=0.001)
+    welcome_interval: float = setting(0.1, "Time between repeated welcomes.", unit="s", minimum=0.001)
 
 
 class Guest:
@@ -75,13 +75,13 @@ class Fixed(Protocol):
     Settings = FixedSettings
     codec = Codec({1: Welcome, 2: Joined, 3: Bye})
     rules = {
-        "fixed.welcome": "a member that can be reached is told where our stream starts for it",
-        "fixed.welcome_repeated": "a welcome is repeated until it is answered",
-        "fixed.welcome_wanted": "a member that lost our stream asks to be welcomed again",
-        "fixed.removed": "a suspected member is removed from the view",
-        "fixed.returned": "a member that was suspected in error is welcomed again",
-        "fixed.reincarnated": "a new incarnation replaces the old one",
-        "fixed.bye": "a member that says good-bye is removed at once",
+        "fixed.welcome": "A member that can be reached is told where our stream starts for it.",
+        "fixed.welcome_repeated": "A welcome is repeated until it is answered.",
+        "fixed.welcome_wanted": "A member that lost our stream asks to be welcomed again.",
+        "fixed.removed": "A suspected member is removed from the view.",
+        "fixed.returned": "A member that was suspected in error is welcomed again.",
+        "fixed.reincarnated": "A new incarnation replaces the old one.",
+        "fixed.bye": "A member that says good-bye is removed at once.",
     }
 
     settings: FixedSettings

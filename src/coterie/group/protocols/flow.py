@@ -43,9 +43,9 @@ class HowFar:
 
 @dataclass(frozen=True, slots=True)
 class FlowSettings:
-    window: int = setting(4 << 20, "bytes a sender may be ahead of its slowest receiver", unit="bytes", minimum=1)
-    report_after: float = setting(0.25, "credit is returned after this part of the window was taken", minimum=0.001)
-    ask_interval: float = setting(0.2, "how often a sender without credit asks for it", unit="s", minimum=0.001)
+    window: int = setting(4 << 20, "Bytes a sender may be ahead of its slowest receiver.", unit="B", minimum=1)
+    report_after: float = setting(0.25, "Credit is returned after this part of the window was taken.", minimum=0.001)
+    ask_interval: float = setting(0.2, "How often a sender without credit asks for it.", unit="s", minimum=0.001)
 
 
 class Ledger:
@@ -132,10 +132,10 @@ class Flow(Protocol):
     Settings = FlowSettings
     codec = Codec({1: Taken, 2: HowFar})
     rules = {
-        "flow.waits": "a sender without credit waits",
-        "flow.goes_on": "credit lets waiting bundles go, in order",
-        "flow.asks": "a sender that waits too long asks how far its receivers are",
-        "flow.receiver_left": "a receiver that leaves no longer holds up the sender",
+        "flow.waits": "A sender without credit waits.",
+        "flow.goes_on": "Credit lets waiting bundles go, in order.",
+        "flow.asks": "A sender that waits too long asks how far its receivers are.",
+        "flow.receiver_left": "A receiver that leaves no longer holds up the sender.",
     }
 
     settings: FlowSettings

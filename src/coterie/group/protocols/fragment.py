@@ -64,9 +64,9 @@ class Fragment(Protocol):
     needs_below = ("reliable multicast",)
     Settings = FragmentSettings
     rules = {
-        "frag.train": "a message larger than a bundle goes out as a train of bundles",
-        "frag.joined": "a train is delivered whole, with its last bundle",
-        "frag.dropped": "a train that cannot be completed is dropped",
+        "frag.train": "A message larger than a bundle goes out as a train of bundles.",
+        "frag.joined": "A train is delivered whole, with its last bundle.",
+        "frag.dropped": "A train that cannot be completed is dropped.",
     }
 
     settings: FragmentSettings

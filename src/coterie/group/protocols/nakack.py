@@ -50,16 +50,20 @@ class Highest:
 
 @dataclass(frozen=True, slots=True)
 class NakackSettings:
-    window: int = setting(16384, "bundles that may be sent and not yet stable", unit="bundles", minimum=1)
-    ask_delay: float = setting(0.01, "from noticing a hole to asking for it", unit="s", minimum=0)
-    ask_max_delay: float = setting(0.5, "longest pause between two requests for the same hole", unit="s", minimum=0.001)
-    ask_most: int = setting(64, "bundles asked for at a time, per sender", unit="bundles", minimum=1)
-    ask_others_after: int = setting(3, "requests that a sender may leave unanswered before others are asked", minimum=1)
+    window: int = setting(16384, "Bundles that may be sent and not yet stable.", unit="bundles", minimum=1)
+    ask_delay: float = setting(0.01, "From noticing a hole to asking for it.", unit="s", minimum=0)
+    ask_max_delay: float = setting(
+        0.5, "Longest pause between two requests for the same hole.", unit="s", minimum=0.001
+    )
+    ask_most: int = setting(64, "Bundles asked for at a time, per sender.", unit="bundles", minimum=1)
+    ask_others_after: int = setting(
+        3, "Requests that a sender may leave unanswered before others are asked.", minimum=1
+    )
     highest_interval: float = setting(
-        0.1, "how soon a silent sender repeats its highest number", unit="s", minimum=0.001
+        0.1, "How soon a silent sender repeats its highest number.", unit="s", minimum=0.001
     )
     keep_departed: float = setting(
-        10.0, "how long a departed member's bundles are kept for those who miss some", unit="s", minimum=0
+        10.0, "How long a departed member's bundles are kept for those who miss some.", unit="s", minimum=0
     )
 
 
@@ -92,16 +96,16 @@ class Nakack(Protocol):
     Settings = NakackSettings
     codec = Codec({1: Ask, 2: Highest})
     rules = {
-        "nakack.ask_sender": "a hole is asked for from the sender",
-        "nakack.ask_others": "a hole is asked for from others when its sender is gone or does not answer",
-        "nakack.resend_own": "the sender sends again exactly what was asked for",
-        "nakack.resend_foreign": "a member sends another's bundle again",
-        "nakack.highest": "a sender that falls silent repeats its highest number until it is stable",
-        "nakack.last_lost": "a lost last bundle is noticed through the highest number",
-        "nakack.duplicate": "a bundle that came twice is delivered once",
-        "nakack.window_full": "a sender whose window is full waits",
-        "nakack.departed_kept": "a departed member's bundles are kept for those who miss some",
-        "nakack.reopened": "a stream that a member lost track of starts again at a stated number",
+        "nakack.ask_sender": "A hole is asked for from the sender.",
+        "nakack.ask_others": "A hole is asked for from others when its sender is gone or does not answer.",
+        "nakack.resend_own": "The sender sends again exactly what was asked for.",
+        "nakack.resend_foreign": "A member sends another's bundle again.",
+        "nakack.highest": "A sender that falls silent repeats its highest number until it is stable.",
+        "nakack.last_lost": "A lost last bundle is noticed through the highest number.",
+        "nakack.duplicate": "A bundle that came twice is delivered once.",
+        "nakack.window_full": "A sender whose window is full waits.",
+        "nakack.departed_kept": "A departed member's bundles are kept for those who miss some.",
+        "nakack.reopened": "A stream that a member lost track of starts again at a stated number.",
     }
 
     settings: NakackSettings

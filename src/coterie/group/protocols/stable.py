@@ -40,9 +40,9 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class StableSettings:
-    after_bytes: int = setting(4 << 20, "a digest is sent after this much was delivered", unit="bytes", minimum=1)
-    after_bundles: int = setting(2048, "a digest is sent after this many bundles", unit="bundles", minimum=1)
-    interval: float = setting(0.2, "time between digests while anything is kept", unit="s", minimum=0.001)
+    after_bytes: int = setting(4 << 20, "A digest is sent after this much was delivered.", unit="B", minimum=1)
+    after_bundles: int = setting(2048, "A digest is sent after this many bundles.", unit="bundles", minimum=1)
+    interval: float = setting(0.2, "Time between digests while anything is kept.", unit="s", minimum=0.001)
 
 
 class Stable(Protocol):
@@ -55,10 +55,10 @@ class Stable(Protocol):
     Settings = StableSettings
     codec = Codec({1: Digest})
     rules = {
-        "stable.by_volume": "a digest goes out after so many bytes or bundles",
-        "stable.by_time": "a digest goes out at the interval while anything is kept",
-        "stable.own": "a sender finds that everybody has its bundles up to a number",
-        "stable.departed": "a departed member's bundles are forgotten once everybody has the same of them",
+        "stable.by_volume": "A digest goes out after so many bytes or bundles.",
+        "stable.by_time": "A digest goes out at the interval while anything is kept.",
+        "stable.own": "A sender finds that everybody has its bundles up to a number.",
+        "stable.departed": "A departed member's bundles are forgotten once everybody has the same of them.",
     }
 
     settings: StableSettings
