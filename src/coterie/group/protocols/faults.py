@@ -6,7 +6,9 @@ given probability, from the runtime's seeded random numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from coterie.group.packet import Packet
@@ -85,7 +87,7 @@ class Delay(_Fault):
     def down(self, packet: Packet) -> None:
         if self.hit(self.settings.down):
             self.count("delayed")
-            self._later(self.pass_down, packet)
+            self._later(partial(self.pass_down, packet))
         else:
             self.pass_down(packet)
 
@@ -94,19 +96,19 @@ class Delay(_Fault):
         for packet in batch:
             if self.hit(self.settings.up):
                 self.count("delayed")
-                self._later(self.pass_up, [packet])
+                self._later(partial(self.pass_up, [packet]))
             else:
                 now.append(packet)
         if now:
             self.pass_up(now)
 
-    def _later(self, call: object, argument: object) -> None:
+    def _later(self, call: Callable[[], None]) -> None:
         delay = self.runtime.rng.uniform(0, self.settings.longest)
-        self.runtime.call_later(delay, self._unless_stopped, call, argument)
+        self.runtime.call_later(delay, self._unless_stopped, call)
 
-    def _unless_stopped(self, call: object, argument: object) -> None:
+    def _unless_stopped(self, call: Callable[[], None]) -> None:
         if self.stack.running:
-            call(argument)  # type: ignore[operator]
+            call()
 
 
 class Shuffle(_Fault):
