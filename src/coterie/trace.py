@@ -104,7 +104,8 @@ KINDS: dict[str, str] = {
     "retransmit": "bundles were sent again (sender, first, last); data.to, data.reason: asked, highest, first",
     "ack": "a cumulative ack was sent; data.to, data.conn, last",
     "conn": "a unicast connection changed; data.side: send or receive, data.peer, data.conn, data.state",
-    "view": "a view was installed; data.members, data.start: {address: sequence number that its stream starts at}",
+    "view": "a view was installed; data.members, data.start: {address: number at which its stream starts here}, "
+    "data.welcomed: {address: number at which ours starts there}, data.waiting: who is not owed ours yet",
     "suspect": "data.members are suspected; data.proof: true if death is proven",
     "unsuspect": "data.members are trusted again",
     "block": "the application was told to stop sending",

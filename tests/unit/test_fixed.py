@@ -143,18 +143,40 @@ def send_part(s: Script, flags: int) -> None:
     s.roof.pass_down(Packet(b"x", None, APP, MCAST, TRAIN | flags))
 
 
-def test_a_new_member_is_let_in_between_two_messages_not_in_the_middle_of_a_train() -> None:
+def test_a_member_that_comes_in_the_middle_of_a_train_is_in_the_view_at_once_and_welcomed_behind_the_train() -> None:
     s = script()
     send_part(s, TRAIN_START)
     connected(s, B)
-    assert members(s) == ["a#1"]
+    assert members(s) == ["a#1", "b#1"]
     send_part(s, 0)
     s.run(1)
-    assert members(s) == ["a#1"]
+    assert welcomes(s) == []
     send_part(s, TRAIN_END)
     s.run(0)
-    assert members(s) == ["a#1", "b#1"]
     assert welcomes(s) == [(B, Welcome(1, 4, True))]
+    assert s.stack.rules["fixed.waits"] == 1
+
+
+def test_a_member_that_waits_is_neither_owed_our_bundles_nor_asked_for_credit() -> None:
+    s = script()
+    send_part(s, TRAIN_START)
+    s.roof.events.clear()
+    connected(s, B)
+    assert s.events(ViewChange) == [ViewChange(s.stack.view, (B,))]
+    send_part(s, TRAIN_END)
+    s.run(0)
+    assert s.events(ViewChange) == [ViewChange(s.stack.view)]
+
+
+def test_members_that_wait_for_each_other_in_the_middle_of_trains_do_not_wait_for_ever() -> None:
+    """Each is in the middle of a message when it meets the other: each takes the other's stream all the same."""
+    s = script()
+    send_part(s, TRAIN_START)
+    connected(s, B)
+    s.hear(B, Fixed, Welcome(1, 1, True))
+    assert s.stack.find(Nakack).has(B)
+    assert s.sent(Joined) == [(B, Joined(1))]
+    assert welcomes(s) == []
 
 
 def test_a_peer_that_is_lost_again_before_the_train_has_ended_is_not_let_in() -> None:

@@ -117,7 +117,7 @@ class Retention(Property[State]):
         if address(event) == sender:
             state.declared[sender] = max(last, state.declared.get(sender, 0))
             if not self.causal:
-                for member in _members(state.views.get(sender)):
+                for member in _owed(state.views.get(sender)):
                     start = state.welcomed.get((sender, member))
                     if start is None or start <= last:
                         _rely(state, member, sender, event, start is not None)
@@ -126,7 +126,7 @@ class Retention(Property[State]):
         who, reason = address(event), event.data.get("reason")
         if reason == "stable":
             if self.causal:
-                for member in _members(state.views.get(sender)):
+                for member in _owed(state.views.get(sender)):
                     start = state.welcomed.get((sender, member))
                     if start is None or start <= last:
                         _judge(state, event, member, sender, start is not None)
@@ -193,6 +193,14 @@ def _judge(state: State, event: Event, member: str, sender: str, welcomed: bool)
     did = "declared stable" if event.kind == "stable" else "discarded"
     text = f"{address(event)} {did} {sender}'s bundles up to {last}, but {member}, in the view, still {missing}"
     state.found.add(text, state.views.get(sender), event)
+
+
+def _owed(view: Event | None) -> Iterator[str]:
+    """Members to whom the one whose view it is owes its own stream; the others are told later where it starts."""
+    waiting = None if view is None else view.data.get("waiting")
+    for member in _members(view):
+        if not isinstance(waiting, list) or member not in waiting:
+            yield member
 
 
 def _members(view: Event | None) -> Iterator[str]:

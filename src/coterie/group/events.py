@@ -65,6 +65,8 @@ class ViewChange(Event):
     """Down and up from membership: a view is installed."""
 
     view: View
+    waiting: tuple[Address, ...] = ()
+    """Members to whom our own multicasts are not owed yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,13 +56,15 @@ class FixedSettings:
 class Guest:
     """What we told another member about our stream, and it told us about its own."""
 
-    __slots__ = ("answered", "epoch", "heard_epoch", "start")
+    __slots__ = ("answered", "epoch", "heard_epoch", "start", "waiting")
 
     def __init__(self) -> None:
         self.epoch = 0
         self.start = 0
         self.answered = True
         self.heard_epoch = 0
+        self.waiting = False
+        """It is in the view, but not welcome before the message that we are sending is complete."""
 
 
 class Fixed(Protocol):
@@ -76,6 +78,7 @@ class Fixed(Protocol):
     codec = Codec({1: Welcome, 2: Joined, 3: Bye})
     rules = {
         "fixed.welcome": "A member that can be reached is told where our stream starts for it.",
+        "fixed.waits": "A member that comes while a message is half sent is welcomed when it is complete.",
         "fixed.welcome_repeated": "A welcome is repeated until it is answered.",
         "fixed.welcome_wanted": "A member that lost our stream asks to be welcomed again.",
         "fixed.removed": "A suspected member is removed from the view.",
@@ -90,8 +93,6 @@ class Fixed(Protocol):
         super().attach(stack)
         self._nakack = stack.find(Nakack)
         self._guests: dict[Address, Guest] = {}
-        self._coming: dict[Address, None] = {}
-        """Members that are to be added once no message of ours is half sent."""
         self._gone: dict[str, int] = {}
         """Per name: the highest incarnation that said good-bye or was replaced. It does not come back."""
         self._timer: Timer | None = None
@@ -109,29 +110,15 @@ class Fixed(Protocol):
     def up_event(self, event: Event) -> None:
         match event:
             case PeerConnected(peer):
-                self._returns((peer,))
+                self._add(peer)
             case Unsuspect(members):
-                self._returns(members)
+                for member in members:
+                    self._add(member)
             case Suspect(members):
-                self._goes(members)
+                self._remove(members)
             case PeerClosed(peer, True):
-                self._goes((peer,))
+                self._remove((peer,))
         super().up_event(event)
-
-    def _returns(self, members: tuple[Address, ...]) -> None:
-        for member in members:
-            self._coming[member] = None
-        self._nakack.between_trains(self._add_coming)
-
-    def _goes(self, members: tuple[Address, ...]) -> None:
-        for member in members:
-            self._coming.pop(member, None)
-        self._remove(members)
-
-    def _add_coming(self) -> None:
-        coming, self._coming = self._coming, {}
-        for member in coming:
-            self._add(member)
 
     def _add(self, peer: Address) -> None:
         members = self.stack.view.members
@@ -148,9 +135,28 @@ class Fixed(Protocol):
             guest = self._guests[peer] = Guest()
         else:
             self.rule("fixed.returned")
-        self._welcome(guest)
-        self._install([m for m in members if m.name != peer.name] + [peer], welcomed=[peer])
-        self._say_welcome(peer, guest)
+        staying = [m for m in members if m.name != peer.name]
+        if self._nakack.in_train:
+            # It belongs to the view at once, or members that wait for each other's credit would wait for ever.
+            self.rule("fixed.waits")
+            guest.waiting = guest.answered = True
+            self._install([*staying, peer])
+            self._nakack.between_trains(self._welcome_waiting)
+        else:
+            self._welcome(guest)
+            self._install([*staying, peer], welcomed=[peer])
+            self._say_welcome(peer, guest)
+
+    def _welcome_waiting(self) -> None:
+        """The message is complete: our stream starts for those who came meanwhile."""
+        members = list(self.stack.view.members)
+        waiting = {m: guest for m, guest in self._guests.items() if guest.waiting and m in members}
+        if waiting:
+            for guest in waiting.values():
+                self._welcome(guest)
+            self._install(members, welcomed=list(waiting))
+            for peer, guest in waiting.items():
+                self._say_welcome(peer, guest)
 
     def _remove(self, gone: tuple[Address, ...]) -> None:
         members = self.stack.view.members
@@ -169,21 +175,22 @@ class Fixed(Protocol):
         stack = self.stack
         view = View(ViewId(stack.view.id.counter + 1, stack.local), tuple(sorted(members)))
         stack.view = view
+        waiting = tuple(m for m, guest in self._guests.items() if guest.waiting and m in view)
         if stack.trace.on:
             stack.trace.emit(
-                "view", view=view.id, members=[str(m) for m in view.members],
+                "view", view=view.id, members=[str(m) for m in view.members], waiting=[str(m) for m in waiting],
                 welcomed={str(m): self._guests[m].start for m in welcomed or ()},
                 start={str(m): n for m, n in (opened or {}).items()},
             )  # fmt: skip
-        stack.below(self).down_event(ViewChange(view))
-        stack.above(self).up_event(ViewChange(view))
+        stack.below(self).down_event(ViewChange(view, waiting))
+        stack.above(self).up_event(ViewChange(view, waiting))
 
     # Where the streams start.
 
     def _welcome(self, guest: Guest) -> None:
         guest.epoch += 1
         guest.start = self._nakack.sent + 1
-        guest.answered = False
+        guest.answered = guest.waiting = False
         self.rule("fixed.welcome")
 
     def _say_welcome(self, peer: Address, guest: Guest) -> None:
@@ -225,14 +232,15 @@ class Fixed(Protocol):
                 self._remove((peer,))
 
     def _wanted(self, peer: Address, guest: Guest) -> None:
+        if guest.waiting:
+            return  # it will be welcomed
         if not guest.answered:
             self._say_welcome(peer, guest)
             return
-        # It gave our stream up while we kept counting on it. It is owed nothing more of the old one, which may be what
-        # we wait for; where the new one starts is for `_returns` to find.
+        # It gave our stream up while we kept counting on it: it is owed nothing more of the old one.
         self.rule("fixed.welcome_wanted")
         self._remove((peer,))
-        self._returns((peer,))
+        self._add(peer)
 
     def _welcomed(self, peer: Address, guest: Guest, epoch: int, start: int) -> None:
         if epoch < guest.heard_epoch or start < 1:

@@ -284,12 +284,12 @@ class Flow(Protocol):
 
     def up_event(self, event: Event) -> None:
         match event:
-            case ViewChange(view):
+            case ViewChange(view, waiting):
                 upto = (0, self._nakack.sent)
                 marks = self._all.marks
                 if any(m not in view for m in marks):
                     self.rule("flow.receiver_left")
-                self._all.marks = {m: marks.get(m, upto) for m in view.members}
+                self._all.marks = {m: marks.get(m, upto) for m in view.members if m not in waiting}
                 self._forget_departed(view)
                 self._go_on(self._all)
             case StreamOpened(sender, start):

@@ -119,7 +119,8 @@ class Nakack(Protocol):
         self._own_turn_comes = False
         self._buried: dict[Address, int] = {}
         """Per member that left long ago and may come back: the highest number delivered."""
-        self._in_train = False
+        self.in_train = False
+        """A message of ours is half sent."""
         self._after_train: list[Callable[[], None]] = []
         self._ask_timer: Timer | None = None
         self._highest_timer: Timer | None = None
@@ -162,8 +163,8 @@ class Nakack(Protocol):
             )  # fmt: skip
         self.own.window.add(packet)
         if packet.flags & TRAIN:
-            self._in_train = not packet.flags & TRAIN_END
-            if self._after_train and not self._in_train:
+            self.in_train = not packet.flags & TRAIN_END
+            if self._after_train and not self.in_train:
                 self.runtime.call_soon(self._train_ended)
         if not self._own_turn_comes:
             self._own_turn_comes = True
@@ -174,7 +175,7 @@ class Nakack(Protocol):
 
     def between_trains(self, call: Callable[[], None]) -> None:
         """Call when no message of ours is half sent: now, if that is so. A stream can only start there for a member."""
-        if self._in_train:
+        if self.in_train:
             self._after_train.append(call)
         else:
             call()

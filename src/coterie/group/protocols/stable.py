@@ -69,7 +69,7 @@ class Stable(Protocol):
         # A sender whose window is small waits for us sooner.
         self._after_bundles = min(self.settings.after_bundles, max(1, self._nakack.settings.window // 4))
         self._reported: dict[Address, int] = {}
-        """Per other member of the view: the highest of our own bundles that it delivered."""
+        """Per other member that is owed our own bundles: the highest that it delivered."""
         self._heard: dict[Address, dict[Address, tuple[int, int]]] = {}
         """Per other member of the view: its last digest."""
         self._stable = 0
@@ -107,7 +107,7 @@ class Stable(Protocol):
     def _handle(self, packet: Packet) -> None:
         digest = self.decode(packet)
         member = packet.sender
-        if not isinstance(digest, Digest) or member not in self._reported:
+        if not isinstance(digest, Digest) or member not in self.stack.view:
             return
         for sender, (_, received) in digest.streams.items():
             self._nakack.heard_of(sender, received)
@@ -118,7 +118,7 @@ class Stable(Protocol):
         self._heard[member] = digest.streams
         self._owed |= digest.keeps
         self._nakack.stable(member, digest.stable)
-        if delivered > self._reported[member]:
+        if member in self._reported and delivered > self._reported[member]:
             self._reported[member] = delivered
             self._advance()
 
@@ -159,7 +159,7 @@ class Stable(Protocol):
         for sender, stream in list(self._nakack.streams.items()):
             if stream.departed is not None and stream.window.forgotten < stream.window.delivered:
                 have = [streams[sender][0] for streams in self._heard.values() if sender in streams]
-                if len(have) == len(self._reported):  # who has not told of it may still be owed it
+                if len(have) == len(self.stack.view.members) - 1:  # who has not told of it may still be owed it
                     self.rule("stable.departed")
                     self._nakack.stable(sender, min(have, default=stream.window.delivered), "departed")
 
@@ -169,7 +169,7 @@ class Stable(Protocol):
         if isinstance(event, ViewChange):
             others = [m for m in event.view.members if m != self.stack.local]
             # A new member is owed our stream from the next bundle on.
-            self._reported = {m: self._reported.get(m, self._nakack.sent) for m in others}
+            self._reported = {m: self._reported.get(m, self._nakack.sent) for m in others if m not in event.waiting}
             self._heard = {m: self._heard[m] for m in others if m in self._heard}
             self._advance()
             if self._timer is None:
