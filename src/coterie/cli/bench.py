@@ -8,8 +8,10 @@ from coterie.bench.cases import Figure, Load, round_trip, throughput
 from coterie.bench.memory import outrun
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
+from coterie.group.bundle import OFFSET_SIZE
 from coterie.trace import Json
 
+BUNDLE_MIN = 64
 EPILOG = """\
 Every round starts real processes on this machine, first the raw loop, then the group, over loopback TCP; the ratio is
 ours to the raw loop's of the same round. Only messages that reached the application count. Compare nothing that
@@ -48,9 +50,17 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
+def _check(args: argparse.Namespace) -> None:
+    if args.size < 1 or args.seconds <= 0:
+        raise UserError("bench: --size must be at least 1 byte, and --seconds more than 0")
+
+
 def _load(args: argparse.Namespace, members: int) -> Load:
-    if members < 2 or args.size < 1 or args.rounds < 1 or args.seconds <= 0:
-        raise UserError("bench: there must be 2 members, 1 byte, 1 round and some time at least")
+    _check(args)
+    if members < 2 or args.rounds < 1:
+        raise UserError("bench: there must be 2 members and 1 round at least")
+    if args.bundle < BUNDLE_MIN or args.bundle < args.size + 2 * OFFSET_SIZE:
+        raise UserError(f"bench: --bundle must be at least {BUNDLE_MIN}, and hold a message of --size {args.size}")
     return Load(members=members, size=args.size, bundle=args.bundle, seconds=args.seconds, rounds=args.rounds)
 
 
@@ -71,6 +81,7 @@ def _unicast(args: argparse.Namespace) -> int:
 
 
 def _memory(args: argparse.Namespace) -> int:
+    _check(args)
     with Progress("looks at the memory") as progress:
         answer = outrun(args.seconds, args.size, progress.update)
     if args.json:

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from coterie.cli.output import print_json
 from coterie.demo.story import tell
+from coterie.errors import UserError
+
+SIZE_MIN = 8
+"""A message of the demonstration carries a number of this size."""
 
 NEXT = """\
 What to try next:
@@ -29,19 +33,25 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser.add_argument(
         "--rate", type=float, default=500, help="messages a second that each member sends (default: 500)"
     )
-    parser.add_argument("--size", type=int, default=200, help="bytes per message, 8 at least (default: 200)")
+    parser.add_argument("--size", type=int, default=200, help="bytes per message (default: 200)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.rate < 1 or args.size < SIZE_MIN:
+        raise UserError(f"demo: --rate must be at least 1 and --size at least {SIZE_MIN}: else there is nothing to see")
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {args.out}: {error}") from None
     began = time.monotonic()
 
     def say(text: str) -> None:
         if not args.json:
             print(f"{time.monotonic() - began:6.2f} s  {text}", flush=True)
 
-    outcome = tell(args.out, args.rate, max(args.size, 8), say)
+    outcome = tell(args.out, args.rate, args.size, say)
     if args.json:
         print_json({**asdict(outcome), "good": outcome.good})
     else:

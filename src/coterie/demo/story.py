@@ -76,8 +76,7 @@ class Outcome:
 
 
 def tell(folder: Path, rate: float, size: int, say: Say) -> Outcome:
-    """Run it. Traces go to `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Run it. Traces go to `folder`, which exists."""
     for old in folder.glob("*.jsonl"):
         old.unlink()
     ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
