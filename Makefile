@@ -49,7 +49,7 @@ setup-browser: $(STAMP) ## Install Chromium, if it is missing and apt can be use
 		echo "not slow and not browser" >$(BROWSER_TESTS); \
 	fi
 
-demo: setup ## A group of real processes under load; one of them is killed
+demo: setup ## A group of real processes under load that grows, parts, merges and loses members
 	@$(BIN)/coterie demo
 
 test: lint setup-browser ## Lint, types and every test but the slow ones: what must be green
@@ -67,10 +67,13 @@ format: setup ## Let ruff put every file into the house's form
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-bench: setup ## Throughput of groups and unicasts against raw sockets, into out/
+bench: setup ## Throughput, views and state transfer against raw sockets, into out/: some minutes
 	@mkdir -p out
 	$(BIN)/coterie bench group --members 4 --size 1024 --json | tee out/bench-group.json
 	$(BIN)/coterie bench unicast --json | tee out/bench-unicast.json
+	$(BIN)/coterie bench views --members 4 --json | tee out/bench-views.json
+	$(BIN)/coterie bench state --size 1GiB --json | tee out/bench-state.json
+	$(BIN)/coterie bench flush-messages --plot out/flush-messages.svg --json | tee out/flush-messages.json
 
 chaos: setup ## Kills, pauses and partitions, simulated and with real processes, for longer than `make test` does
 	for round in 1 2 3 4 5; do $(BIN)/coterie demo --out out/chaos --rate 1000 || exit 1; done
@@ -90,8 +93,8 @@ docs: setup ## Write docs/settings.md anew from the code, and check every link
 
 # The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
 lock: ## Pin the newest versions of everything (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --upgrade \
-		--no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
+	uv pip compile pyproject.toml --extra dev --extra secure --universal --python-version 3.11 \
+		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
 
 clean: ## Remove everything that the targets made
 	rm -rf $(VENV) out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

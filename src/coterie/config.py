@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
 from coterie import log
 from coterie.errors import UserError
+from coterie.group.presets import REGISTRY, preset
 from coterie.group.stack import Layer, parse_toml
 from coterie.settings import describe, load, setting, suggest
 
@@ -32,6 +33,8 @@ class NodeSettings:
     bind: str = setting("127.0.0.1:7800", "where it listens, as host:port; port 0 takes a free one")
     peers: tuple[str, ...] = setting((), "nodes to look for, each as host:port; one that runs is enough")
     data: str = setting("", "folder of everything that must survive a restart; empty: nothing does")
+    secret: str = setting("", "what every node must know to be let in; better in a file: secret_file", hidden=True)
+    secret_file: str = setting("", "file that holds the secret, for nobody but the node to read; empty: none")
     stack: str = setting("reliable", "the stack's preset, if the file has no [[stack]]: see `coterie stacks`")
     trace: str = setting("", "folder that traces are written to; empty: none are")
     log_level: str = setting("info", "the least important kind of event that is logged", choices=log.LEVELS)
@@ -48,6 +51,16 @@ class Config:
     node: NodeSettings
     stack: tuple[Layer, ...] | None
     """The file's own stack, bottom first; None: the preset that `node.stack` names."""
+
+    def layers(self) -> list[Layer]:
+        """The stack to build. The node's secret is on every layer that takes one and has none of its own."""
+        layers = preset(self.node.stack) if self.stack is None else list(self.stack)
+        if not self.node.secret:
+            return layers
+        given: dict[str, object] = {"secret": self.node.secret}
+        return [
+            replace(layer, settings={**given, **layer.settings}) if _takes_secret(layer) else layer for layer in layers
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,30 @@ def load_config(path: Path | None, env: Mapping[str, str], flags: Values) -> Con
     # A preset that was asked for in a stronger place than the file is stronger than the file's own stack.
     if any("stack" in values.get("node", {}) for values, _ in sources[1:]):
         stack = None
-    return Config(NodeSettings(**merged["node"]), stack)  # type: ignore[arg-type]
+    node = NodeSettings(**merged["node"])  # type: ignore[arg-type]
+    if node.secret_file:
+        if node.secret:
+            raise UserError("both 'secret' and 'secret_file' say what the secret is: leave one out")
+        node = replace(node, secret=read_secret(Path(node.secret_file)))
+    return Config(node, stack)
+
+
+def read_secret(path: Path) -> str:
+    """The cluster's secret from its file: its text, without the line's end."""
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(f"secret_file: {path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"secret_file: {path}: not UTF-8 text: make one with `openssl rand -hex 32`") from None
+    if not secret:
+        raise UserError(f"secret_file: {path}: is empty: make one with `openssl rand -hex 32`")
+    return secret
+
+
+def _takes_secret(layer: Layer) -> bool:
+    kind = REGISTRY.get(layer.protocol)
+    return kind is not None and any(item.name == "secret" for item in fields(kind.Settings))
 
 
 def _read(path: Path) -> tuple[Values, tuple[Layer, ...] | None]:

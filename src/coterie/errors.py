@@ -27,6 +27,10 @@ class StrayError(WireError):
     """A sound packet of this group, but for another member, or for an earlier incarnation of this one."""
 
 
+class UnprovenError(WireError):
+    """Somebody has not proven that it belongs to the cluster: it has no secret, or another one."""
+
+
 class DiskError(CoterieError):
     """The disk refused: it is full, it is broken, or what it returned is not what was written."""
 

@@ -18,10 +18,17 @@ S = TypeVar("S")
 
 
 def setting(
-    default: Any, help: str, *, unit: str = "", minimum: float | None = None, choices: tuple[str, ...] = ()
+    default: Any,
+    help: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    choices: tuple[str, ...] = (),
+    hidden: bool = False,
 ) -> Any:
-    """A field of a settings dataclass. Lists are given as tuples."""
-    return field(default=default, metadata={"help": help, "unit": unit, "minimum": minimum, "choices": choices})
+    """A field of a settings dataclass. Lists are given as tuples. A hidden one's value is never shown."""
+    meta = {"help": help, "unit": unit, "minimum": minimum, "choices": choices}
+    return field(default=default, metadata=meta, repr=not hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,7 @@ def _scalar(kind: Any, value: object, item: Field[Any], where: str) -> object:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:
-        raise UserError(f"{where} must be {_WORDS[kind]}, not {value!r}")
+        raise UserError(f"{where} must be {_WORDS[kind]}" + (f", not {value!r}" if item.repr else ""))
     minimum, choices = item.metadata["minimum"], item.metadata["choices"]
     if minimum is not None and not typing.cast(float, value) >= minimum:  # so that NaN is refused too
         raise UserError(f"{where} must be at least {minimum:g}, not {value!r}")

@@ -9,6 +9,7 @@ import pytest
 
 from coterie.config import NodeSettings, add_flags, flags_of, load_config, plain, spellings
 from coterie.errors import UserError
+from coterie.group.presets import preset
 from coterie.group.stack import Layer
 
 
@@ -125,3 +126,50 @@ def test_values_are_shown_as_a_user_would_write_them() -> None:
     assert [plain(value) for value in (True, 0.5, 2.0, ("a", 1), (), None, "x")] == [
         "true", "0.5", "2", "a,1", "", "", "x",
     ]  # fmt: skip
+
+
+# The secret.
+
+SECRET = "a secret of the whole cluster"
+
+
+def test_the_secret_is_read_from_its_file_without_the_end_of_the_line(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    assert load_config(None, {"COTERIE_NODE_SECRET_FILE": str(tmp_path / "secret")}, {}).node.secret == SECRET
+
+
+def test_the_nodes_secret_is_on_every_layer_that_takes_one(file: Path) -> None:
+    config = load_config(None, {"COTERIE_NODE_SECRET": SECRET}, {})
+    assert [(layer.protocol, layer.settings) for layer in config.layers() if layer.settings] == [
+        ("TCP", {"secret": SECRET})
+    ]
+    file.write_text('[[stack]]\nprotocol = "UDP"\nttl = 1\n[[stack]]\nprotocol = "MULTICAST"\n')
+    config = load_config(file, {"COTERIE_NODE_SECRET": SECRET}, {})
+    assert config.layers() == [Layer("UDP", {"ttl": 1, "secret": SECRET}), Layer("MULTICAST", {})]
+
+
+def test_a_layers_own_secret_is_stronger_than_the_nodes(file: Path) -> None:
+    file.write_text('[[stack]]\nprotocol = "TCP"\nsecret = "its own"\n')
+    config = load_config(file, {"COTERIE_NODE_SECRET": SECRET}, {})
+    assert config.layers() == [Layer("TCP", {"secret": "its own"})]
+
+
+def test_without_a_secret_the_stack_is_the_preset_as_it_is() -> None:
+    assert load_config(None, {}, {}).layers() == preset("reliable")
+
+
+def test_a_secret_file_that_is_no_good_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    missing, empty, binary = tmp_path / "missing", tmp_path / "empty", tmp_path / "binary"
+    empty.write_text("\n")
+    binary.write_bytes(b"\xff\xfe")
+    assert "missing: cannot be read: No such file" in refusal(None, {"COTERIE_NODE_SECRET_FILE": str(missing)})
+    assert "is empty: make one with `openssl rand -hex 32`" in refusal(None, {"COTERIE_NODE_SECRET_FILE": str(empty)})
+    assert "not UTF-8 text" in refusal(None, {"COTERIE_NODE_SECRET_FILE": str(binary)})
+    both = {"COTERIE_NODE_SECRET_FILE": str(empty), "COTERIE_NODE_SECRET": SECRET}
+    assert refusal(None, both) == "both 'secret' and 'secret_file' say what the secret is: leave one out"
+
+
+def test_a_secret_is_not_shown(file: Path) -> None:
+    assert SECRET not in repr(load_config(None, {"COTERIE_NODE_SECRET": SECRET}, {}).node)
+    file.write_text("[node]\nsecret = 1234567890123456\n")
+    assert refusal(file) == f"{file}, [node]: secret must be a text"

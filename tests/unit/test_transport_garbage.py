@@ -11,8 +11,10 @@ import pytest
 from transport_rig import GROUP, Member, real, until
 
 from coterie.group.members import Address
-from coterie.group.packet import MCAST, Packet, encode_header, group_tag
+from coterie.group.packet import MCAST, NOBODY, RAW, Packet, encode_header, group_tag
+from coterie.group.protocols.auth import NONCE_SIZE, Challenge, Proof
 from coterie.group.protocols.failure import Failure
+from coterie.group.protocols.seal import ID_SIZE, Seal
 from coterie.group.protocols.tcp import Tcp, TcpSettings
 from coterie.group.protocols.tcp_peer import CODEC
 from coterie.group.protocols.tcp_peer import Hello as TcpHello
@@ -23,6 +25,8 @@ from coterie.runtime.base import Endpoint
 
 CLIENT = Address("client", 1)
 SOUND = b"sound"
+SECRET = "correct horse battery staple"
+with_and_without_a_secret = pytest.mark.parametrize("secret", ["", SECRET], ids=["in clear", "with a secret"])
 
 
 def wire(sender: Address, body: bytes, proto: int = 0, group: str = GROUP, carrier: int = MCAST) -> bytes:
@@ -87,15 +91,16 @@ async def all_of_it(conversations: Iterator[bytes], endpoint: Endpoint) -> None:
             group.create_task(some())
 
 
-def tcp_layers() -> tuple[Tcp, Failure]:
-    return Tcp(TcpSettings(bind_port=0)), Failure()
+def tcp_layers(secret: str = "") -> tuple[Tcp, Failure]:
+    return Tcp(TcpSettings(bind_port=0, secret=secret)), Failure()
 
 
-def test_five_thousand_bad_beginnings_of_tcp_connections(caplog: pytest.LogCaptureFixture) -> None:
+@with_and_without_a_secret
+def test_five_thousand_bad_beginnings_of_tcp_connections(secret: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("ERROR")
 
     async def main() -> None:
-        async with real("a", *tcp_layers()) as a, real("b", *tcp_layers()) as b:
+        async with real("a", *tcp_layers(secret)) as a, real("b", *tcp_layers(secret)) as b:
             a.find(b)
             await until(lambda: bool(a.peers and b.peers), a, b)
             a.see(a, b)
@@ -108,6 +113,39 @@ def test_five_thousand_bad_beginnings_of_tcp_connections(caplog: pytest.LogCaptu
             assert stats["handshakes_failed"] == 5000
             assert stats["foreign"] > 500
             assert stats["malformed"] > 2000
+            assert [event for event in a.events if "client" in event] == []
+
+    run(main())
+    assert caplog.records == []
+
+
+def test_five_thousand_tcp_connections_that_turn_bad_while_the_secret_is_being_proven(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("ERROR")
+
+    async def main() -> None:
+        async with real("a", *tcp_layers(SECRET)) as a, real("b", *tcp_layers(SECRET)) as b:
+            a.find(b)
+            await until(lambda: bool(a.peers and b.peers), a, b)
+            a.see(a, b)
+            b.see(a, b)
+            rng = random.Random(4)
+            challenge = wire(NOBODY, CODEC.encode(Challenge(rng.randbytes(NONCE_SIZE))), Tcp.id, carrier=RAW)
+            proof = wire(NOBODY, CODEC.encode(Proof(rng.randbytes(32))), Tcp.id, carrier=RAW)
+            hello = wire(CLIENT, CODEC.encode(TcpHello(1, 1, "127.0.0.1", 9, 1, 1, ())), Tcp.id)
+            source = garbage(rng, [challenge, proof, hello])
+
+            def conversations() -> Iterator[bytes]:
+                for _ in range(5000):
+                    yield challenge + rng.choice((proof, hello, next(source), next(source)))
+
+            await all_of_it(conversations(), a.transport.endpoint)
+            await goes_on(a, b)
+            stats = a.transport.stats
+            assert stats["handshakes_failed"] == 5000
+            assert stats["unproven"] > 2000
+            assert stats["malformed"] > 500
             assert [event for event in a.events if "client" in event] == []
 
     run(main())
@@ -144,12 +182,13 @@ def test_five_thousand_tcp_connections_that_turn_bad_after_the_handshake(caplog:
     assert caplog.records == []
 
 
-def test_ten_thousand_bad_datagrams(caplog: pytest.LogCaptureFixture) -> None:
+@with_and_without_a_secret
+def test_ten_thousand_bad_datagrams(secret: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("ERROR")
 
     async def main() -> None:
         def layers() -> tuple[Udp, Failure]:
-            return Udp(UdpSettings(bind_port=0)), Failure()
+            return Udp(UdpSettings(bind_port=0, secret=secret)), Failure()
 
         async with real("a", *layers()) as a, real("b", *layers()) as b:
             a.find(b)
@@ -158,9 +197,12 @@ def test_ten_thousand_bad_datagrams(caplog: pytest.LogCaptureFixture) -> None:
             b.see(a, b)
             rng = random.Random(3)
             hello = Udp.codec.encode(UdpHello(5, 0, True, "127.0.0.1", 9, 1, 1, ()))
-            source = garbage(
-                rng, [wire(CLIENT, hello, Udp.id), wire(b.local, rng.randbytes(100)), wire(b.local, b"", 8)]
-            )
+            sound = [wire(CLIENT, hello, Udp.id), wire(b.local, rng.randbytes(100)), wire(b.local, b"", 8)]
+            if secret:  # as somebody would have them who listened in
+                seal = Seal(secret, GROUP, Udp.name, rng.randbytes(ID_SIZE), 1)
+                sound += [b"".join(seal.seal((data,))) for data in sound]
+            source = garbage(rng, sound)
+            kinds = ("malformed", "foreign", "unproven")
             stats = a.transport.stats
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
                 for sent in range(1, 10_001):
@@ -169,12 +211,14 @@ def test_ten_thousand_bad_datagrams(caplog: pytest.LogCaptureFixture) -> None:
                         stranger.sendto(data, a.transport.endpoint)
                     else:  # from where b is, as if the network had done it
                         b.transport._socket.send((data,), a.transport.endpoint)
-                    while stats["malformed"] + stats["foreign"] < sent:
+                    while sum(stats[kind] for kind in kinds) < sent:
                         await asyncio.sleep(0)
             await goes_on(a, b)
-            assert stats["foreign"] > 1000
-            assert stats["malformed"] > 5000
-            assert stats["malformed"] + stats["foreign"] == 10_000
+            least = {"foreign": 1000, "malformed": 5000}
+            if secret:
+                least = {"foreign": 300, "malformed": 2000, "unproven": 4000}
+            assert {kind: stats[kind] for kind in least if stats[kind] < least[kind]} == {}
+            assert sum(stats[kind] for kind in kinds) == 10_000
             assert [body for body in a.bodies if body != b"still here"] == []
 
     run(main())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -52,7 +53,24 @@ class CloseReason(Enum):
     RESET = "reset by the peer's host"
     REFUSED = "refused by the peer's host"
     TIMEOUT = "no answer"
+    UNTRUSTED = "no certificate that this side trusts, or none of this side's that the peer trusts"
     ERROR = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """Streams are TLS, and each side shows the other a certificate that the same authority has signed."""
+
+    cert: str
+    """File with this side's certificate, and those between it and the authority if there are any."""
+    key: str
+    """File with its private key."""
+    ca: str
+    """File with the authority's certificate. Names are not looked at: members are addressed by numbers."""
+    timeout: float
+    """Seconds that the handshake of an accepted stream may take; a dialled one's is part of the dial."""
+    handshakes_max: int
+    """Accepted streams whose handshake may be under way at one time."""
 
 
 class Stream(ABC):
@@ -130,12 +148,13 @@ class Network(ABC):
     """The sockets of one node. What cannot be bound raises UserError at once."""
 
     @abstractmethod
-    def listen(self, endpoint: Endpoint, accept: Callable[[], StreamHandler]) -> Listener:
-        """Accept streams; port 0 picks a free one, which `Listener.endpoint` tells."""
+    def listen(self, endpoint: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None = None) -> Listener:
+        """Accept streams; port 0 picks a free one, which `Listener.endpoint` tells. TLS files that are no good raise
+        UserError."""
 
     @abstractmethod
-    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float) -> None:
-        """Dial. The outcome is `handler.connected` or `handler.closed`."""
+    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: TlsConfig | None = None) -> None:
+        """Dial. The outcome is `handler.connected` or `handler.closed`; with TLS, after its handshake."""
 
     @abstractmethod
     def datagrams(

@@ -2,7 +2,8 @@
 
 It promises that processes which hear each other's multicasts find each other within an interval, also when only one of
 the two directions is open to multicasts: a call is answered by unicast. It has a small socket of its own, so it serves
-TCP as well as UDP. Who was not heard for `expiry` is not told to the transport any more.
+TCP as well as UDP. Who was not heard for `expiry` is not told to the transport any more. If the transport has a secret,
+calls and answers are sealed with it, and only those who know it are heard and answered.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.errors import ForeignError, WireError
+from coterie.errors import UnprovenError, WireError
 from coterie.group.packet import CHECKED, Decoder, Packet, encode_header
 from coterie.group.protocols.discovery_base import FOUND_MAX, Discovery
-from coterie.group.protocols.transport import WILDCARDS, is_reachable, parse_endpoint
+from coterie.group.protocols.seal import ID_SIZE, OVERHEAD, ReplayedError, Seal, aead, refuse_sealed
+from coterie.group.protocols.transport import WILDCARDS, counter_of, is_reachable, parse_endpoint
 from coterie.group.stack import Stack
 from coterie.group.wire import Codec
+from coterie.log import Log
 from coterie.runtime.base import Buffer, DatagramHandler, Datagrams, Endpoint
 from coterie.settings import setting
+
+log = Log(__name__)
 
 MULTICAST_ID = 4
 _LARGEST = 1024
@@ -61,12 +66,18 @@ class Multicast(Discovery, DatagramHandler):
         self._group = parse_endpoint(self.settings.group, "MULTICAST: group")
         self._socket: Datagrams | None = None
         self._heard: dict[Endpoint, float] = {}
+        self._seal: Seal | None = None
 
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
         self._decoder = Decoder(stack.group_tag, _LARGEST, stack.local)
+        if self.transport.secret:
+            aead(self.name)
 
     def start(self) -> None:
+        if self.transport.secret:
+            own_id = self.runtime.entropy(ID_SIZE)
+            self._seal = Seal(self.transport.secret, self.stack.group, self.name, own_id, FOUND_MAX)
         bind = Endpoint(self.settings.bind_host, 0)
         self._socket = self.runtime.net.datagrams(bind, self, self._group, self.settings.ttl)
         super().start()
@@ -90,21 +101,35 @@ class Multicast(Discovery, DatagramHandler):
         packet = Packet(self.codec.encode(Here("" if host in WILDCARDS else host, port, call)), None, MULTICAST_ID)
         packet.sender = self.stack.local
         header = encode_header(packet, self.stack.group_tag, packet.sender.name.encode(), True)
-        self._socket.send((header, packet.body), to)
+        buffers = (header, packet.body)
+        self._socket.send(buffers if self._seal is None else self._seal.seal(buffers), to)
+
+    def _decode(self, data: memoryview) -> Packet:
+        if len(data) > _LARGEST + OVERHEAD:
+            raise WireError("too long for a call")
+        if self._seal is not None:
+            data = self._seal.open(data)
+        else:
+            refuse_sealed(data)
+        packet = self._decoder.decode(data)
+        if packet.proto != MULTICAST_ID or not packet.flags & CHECKED or len(data) > _LARGEST:
+            raise WireError("no call")
+        return packet
 
     def datagram(self, data: Buffer, source: Endpoint) -> None:
         if self._socket is None:
             return
         try:
-            packet = self._decoder.decode(memoryview(data))
-            if packet.proto != MULTICAST_ID or not packet.flags & CHECKED or len(data) > _LARGEST:
-                raise WireError("no call")
+            packet = self._decode(memoryview(data))
             here: Here = self.codec.decode(packet.body)
-        except ForeignError:  # another group calls here, too
-            self.count("foreign")
+        except ReplayedError:
+            self.count("replayed")
             return
-        except WireError:
-            self.count("malformed")
+        except WireError as problem:  # perhaps only of another group, which calls here, too
+            counter = counter_of(problem)
+            if isinstance(problem, UnprovenError) and counter not in self.stats:
+                log.warning("call refused", local=self.stack.local, peer=source.host, why=problem)
+            self.count(counter)
             return
         if packet.sender == self.stack.local:
             return

@@ -3,7 +3,8 @@
 It promises that a peer which said HELLO is reached for as long as PeerConnected stands, that at most one connection per
 pair of addresses is used, that a lost connection is told at once (PeerClosed) and dialled again for ever, and that
 death is called proven only when the peer's own host refuses the redial or another incarnation answers. What waits in a
-write buffer is bounded: beyond the bound packets are dropped and counted, and the reliable layers send them again.
+write buffer is bounded: beyond the bound packets are dropped and counted, and the reliable layers send them again. With
+a secret nobody is told anything who has not proven that it knows it; with certificates every connection is TLS.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.errors import ForeignError, UserError, WireError
+from coterie.errors import UserError, WireError
 from coterie.group.events import Event, PeerClosed, PeerConnected, PeerHeard, Suspect
 from coterie.group.members import Address, View
 from coterie.group.packet import AGAIN, VERSION, Decoder, Packet, encode_header
+from coterie.group.protocols.auth import NONCE_SIZE, Handshake, RefusedError, check_secret, derive
 from coterie.group.protocols.contacts import Contact, Contacts
 from coterie.group.protocols.tcp_peer import CODEC, HELLO_MAX, TCP_ID, Hello, Link, Mesh
-from coterie.group.protocols.transport import WILDCARDS, Transport, is_reachable
+from coterie.group.protocols.transport import WILDCARDS, Transport, counter_of, is_reachable
 from coterie.group.stack import Stack
-from coterie.runtime.base import Buffer, CloseReason, Endpoint, Listener, Stream
+from coterie.runtime.base import Buffer, CloseReason, Endpoint, Listener, Stream, TlsConfig
 from coterie.settings import setting
 
 GOSSIP_MAX = 256
@@ -56,10 +58,25 @@ class TcpSettings:
         3600.0, "how long an endpoint that only a peer told us is dialled without an answer", unit="s", minimum=0.0
     )
     handshakes_max: int = setting(256, "accepted connections that may be without a HELLO at one time", minimum=1)
+    secret: str = setting(
+        "", "what every member must know to be let in, at least 16 characters; empty lets everybody in", hidden=True
+    )
+    tls_cert: str = setting("", "file with this member's certificate; with tls_key and tls_ca, connections are TLS")
+    tls_key: str = setting("", "file with the certificate's private key")
+    tls_ca: str = setting("", "file with the cluster's certificate authority: only certificates that it signed count")
 
 
 AGAIN_LIMIT = 64 << 10
 """Bytes waiting for a peer beyond which nothing is sent to it again."""
+
+
+def _tls_of(settings: TcpSettings) -> TlsConfig | None:
+    files = (settings.tls_cert, settings.tls_key, settings.tls_ca)
+    if not any(files):
+        return None
+    if not all(files):
+        raise UserError("TCP: tls_cert, tls_key and tls_ca belong together: set all three, or none")
+    return TlsConfig(*files, timeout=settings.connect_timeout, handshakes_max=settings.handshakes_max)
 
 
 class Tcp(Transport, Mesh):
@@ -80,6 +97,7 @@ class Tcp(Transport, Mesh):
         "tcp.suspect_redialled": "A connection to a suspected member is dropped and made anew.",
         "tcp.connection_to_self": "One's own endpoint is recognised among those found, and never dialled again.",
         "tcp.buffer_full": "A peer's write buffer is full: packets to it are dropped.",
+        "tcp.proven": "With a secret, both sides prove that they know it before either says HELLO.",
     }
 
     settings: TcpSettings
@@ -88,6 +106,10 @@ class Tcp(Transport, Mesh):
         super().__init__(settings)
         if self.settings.reconnect_max < self.settings.reconnect_min:
             raise UserError("TCP: reconnect_max must be at least reconnect_min")
+        check_secret(self.settings.secret, "TCP")
+        self.secret = self.settings.secret
+        self._key: bytes | None = None
+        self._tls = _tls_of(self.settings)
         self._check_body = self.settings.checksum == "full"
         self._listener: Listener | None = None
         self._endpoint = Endpoint(self.settings.bind_host, self.settings.bind_port)
@@ -106,6 +128,8 @@ class Tcp(Transport, Mesh):
         self._limits = (2 * most, most, most)  # by carrier: control traffic is dropped last
         # What seems to be lost may well be in the buffer still: sending it again would only make it longer.
         self._again_limit = min(most, AGAIN_LIMIT)
+        if self.secret:
+            self._key = derive(self.secret.encode(), "connection", stack.group.encode())
         self.decoder = Decoder(stack.group_tag, self.settings.max_packet, stack.local)
         self.hello_decoder = Decoder(stack.group_tag, min(HELLO_MAX, self.settings.max_packet), stack.local)
         self._contacts = Contacts(
@@ -121,7 +145,7 @@ class Tcp(Transport, Mesh):
     def start(self) -> None:
         self._token = int.from_bytes(self.runtime.entropy(8), "little")
         bind = Endpoint(self.settings.bind_host, self.settings.bind_port)
-        self._listener = self.runtime.net.listen(bind, self._accept)
+        self._listener = self.runtime.net.listen(bind, self._accept, self._tls)
         bound = self._listener.endpoint
         self._endpoint = Endpoint(self.settings.advertised_host or bound.host, bound.port)
         self._contacts.is_self(bound)
@@ -257,7 +281,7 @@ class Tcp(Transport, Mesh):
         self.stats["dials"] += 1
         link = Link(self, contact)
         self._spare[link] = None
-        self.runtime.net.connect(contact.endpoint, link, self.settings.connect_timeout)
+        self.runtime.net.connect(contact.endpoint, link, self.settings.connect_timeout, self._tls)
 
     def link_connected(self, link: Link) -> None:
         contact = link.contact
@@ -269,9 +293,27 @@ class Tcp(Transport, Mesh):
         elif contact.address is not None and contact.address in self._links:
             link.end()  # it came to us in the meantime
             return
+        link.timer = self.runtime.call_later(self.settings.connect_timeout, self._too_slow, link)
+        if self._key is not None:
+            link.auth = Handshake(self._key, self.runtime.entropy(NONCE_SIZE), dialled=contact is not None)
+        opening = link.auth.opening()
+        if opening is not None:
+            link.say(opening)
+        elif contact is not None:
+            self._say_hello(link)
+
+    def _too_slow(self, link: Link) -> None:
+        if not link.auth.proven:
+            self.stats["unproven"] += 1
+        link.end(CloseReason.TIMEOUT)
+
+    def link_proven(self, link: Link) -> None:
+        assert link.contact is not None
+        self.rule("tcp.proven")
+        if link.contact.address in self._links:
+            link.end()  # it came to us in the meantime
         else:
             self._say_hello(link)
-        link.timer = self.runtime.call_later(self.settings.connect_timeout, link.end, CloseReason.TIMEOUT)
 
     def _say_hello(self, link: Link) -> None:
         assert link.stream is not None
@@ -392,7 +434,16 @@ class Tcp(Transport, Mesh):
     # Connections: how they end.
 
     def link_malformed(self, link: Link, problem: WireError) -> None:
-        self._refuse(link, "foreign" if isinstance(problem, ForeignError) else "malformed", str(problem))
+        if isinstance(problem, RefusedError) and problem.answer is not None and link.stream is not None:
+            # The other side should learn why, so close it only when it has read it; until then it counts as it did.
+            self.refuse("unproven", link.stream.peer.host, str(problem))
+            link.say(problem.answer)
+            link.deafen()
+            if link.timer is not None:
+                link.timer.cancel()
+            link.timer = self.runtime.call_later(self.settings.linger, link.end, CloseReason.ERROR)
+            return
+        self._refuse(link, counter_of(problem), str(problem))
 
     def _refuse(self, link: Link, counter: str, why: str) -> None:
         assert link.stream is not None
@@ -412,9 +463,14 @@ class Tcp(Transport, Mesh):
             self._lost(link)
 
     def _handshake_failed(self, contact: Contact | None, reason: CloseReason) -> None:
+        if reason is CloseReason.UNTRUSTED:
+            self.stats["unproven"] += 1
         if contact is None:
             self.stats["handshakes_failed"] += 1
             return
+        if self._tls is not None and reason in (CloseReason.EOF, CloseReason.RESET):
+            hint = "it hung up before its HELLO: if that goes on, see whether its tls_ca has signed our tls_cert"
+            self.refuse("handshakes_failed", contact.endpoint.host, hint)
         self._contacts.failed(contact)
         if reason is CloseReason.REFUSED and contact.lost and contact.address is not None:
             self._contacts.settled(contact.address)

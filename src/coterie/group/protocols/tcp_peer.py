@@ -1,8 +1,9 @@
 """One TCP connection of the mesh: its handshake, and packets cut from the stream.
 
-The first packet in each direction is a HELLO: the dialler's at once, the other side's in answer to it. What arrives is
-parsed a chunk at a time and goes up as one batch; packets are slices of the chunk, and only one that straddles chunks
-is joined, once. Whatever makes no sense ends this connection and nothing else.
+The first packet in each direction is a HELLO: the dialler's at once, the other side's in answer to it. With a secret
+both prove before it that they know it (auth.py). What arrives is parsed a chunk at a time and goes up as one batch;
+packets are slices of the chunk, and only one that straddles chunks is joined, once. Whatever makes no sense ends this
+connection and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 
 from coterie.errors import WireError
 from coterie.group.members import Address
-from coterie.group.packet import NOBODY, VERSION, Decoder, Packet
+from coterie.group.packet import NOBODY, VERSION, Decoder, Packet, encode_header
+from coterie.group.protocols.auth import Challenge, Handshake, Message, Proof, Refused
 from coterie.group.protocols.contacts import Contact
 from coterie.group.wire import Codec
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler, Timer
@@ -42,7 +44,9 @@ class Hello:
     """Endpoints of those that the sender is connected to, so that a mesh grows from a few known endpoints."""
 
 
-CODEC = Codec({1: Hello})
+CODEC = Codec({1: Hello, 2: Challenge, 3: Proof, 4: Refused})
+_TLS_RECORDS = (0x15, 0x16)
+"""First byte of what TLS says first: an alert, or a handshake."""
 
 
 class Mesh(ABC):
@@ -54,6 +58,10 @@ class Mesh(ABC):
     @abstractmethod
     def link_connected(self, link: Link) -> None:
         """The stream is open; nothing has been said."""
+
+    @abstractmethod
+    def link_proven(self, link: Link) -> None:
+        """The other side of a dialled link has proven that it knows the secret."""
 
     @abstractmethod
     def link_hello(self, link: Link, sender: Address, hello: Hello) -> None:
@@ -85,7 +93,10 @@ class Link(StreamHandler):
         self._parts: list[Buffer] = []  # the beginning of a packet that has not arrived whole
         self._have = 0
         self._need = _PREFIX
+        self._deaf = False
         self.contact = contact
+        self.auth = Handshake(None, b"", dialled=contact is not None)
+        """Replaced when it is connected, if there is a secret."""
         self.stream: Stream | None = None
         self.peer: Address = NOBODY
         """Who is at the other end, once it said so."""
@@ -121,6 +132,17 @@ class Link(StreamHandler):
             else:
                 stream.abort()
 
+    def say(self, message: Message) -> None:
+        """Send a message of the handshake. It comes from nobody: who we are is for those who have proven the secret."""
+        assert self.stream is not None
+        packet = Packet(CODEC.encode(message), None, TCP_ID)
+        self.stream.write((encode_header(packet, self._decoder.group, b"", True), packet.body))
+
+    def deafen(self) -> None:
+        """Nothing that comes is of interest any more."""
+        self._deaf = True
+        self._parts.clear()
+
     # The stream's side.
 
     def connected(self, stream: Stream) -> None:
@@ -136,7 +158,7 @@ class Link(StreamHandler):
             self._finish(reason)
 
     def received(self, data: Buffer) -> None:
-        if self.over:
+        if self.over or self._deaf:
             return
         chunk = memoryview(data)
         batch: list[Packet] = []
@@ -145,6 +167,8 @@ class Link(StreamHandler):
             self._cut(chunk, self._complete(chunk, batch) if self._parts else 0, batch)
         except WireError as error:
             problem = error
+            if self.peer is NOBODY and chunk[0] in _TLS_RECORDS:
+                problem = WireError("it speaks TLS and this member does not: set tls_cert, tls_key and tls_ca")
         if batch:
             self._mesh.link_batch(self, batch, len(chunk))
         elif self.peer is not NOBODY:
@@ -206,10 +230,18 @@ class Link(StreamHandler):
         """The first packet of the connection, or another HELLO."""
         if self.peer is not NOBODY:
             raise WireError("a second HELLO")
-        hello = CODEC.decode(packet.body) if packet.proto == TCP_ID else None
-        if hello is None:
+        message = CODEC.decode(packet.body) if packet.proto == TCP_ID else None
+        if message is None:
             raise WireError("the first packet is no HELLO")
-        self._mesh.link_hello(self, packet.sender, hello)
+        if isinstance(message, Hello):
+            self.auth.check_proven()
+            self._mesh.link_hello(self, packet.sender, message)
+            return
+        answer = self.auth.received(message)
+        if answer is not None:
+            self.say(answer)
+        elif self.contact is not None:
+            self._mesh.link_proven(self)
 
 
 TCP_ID = 1

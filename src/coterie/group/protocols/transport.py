@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from coterie.errors import UserError
+from coterie.errors import ForeignError, UnprovenError, UserError, WireError
 from coterie.group.events import Event, PeerFound
 from coterie.group.members import Address
 from coterie.group.packet import NOBODY, Packet, encode_header
@@ -21,7 +21,7 @@ from coterie.runtime.base import Endpoint
 log = Log(__name__)
 
 COMPLAINTS_MAX = 256
-"""Peers about which was logged: more than these start a new list."""
+"""Complaints that were logged: more than these start a new list."""
 
 WILDCARDS = ("", "0.0.0.0", "::")
 """Hosts to bind to that nobody can be reached at."""
@@ -40,20 +40,30 @@ def is_reachable(endpoint: Endpoint) -> bool:
     return 0 < endpoint.port < 65536 and 0 < len(endpoint.host) < 256 and endpoint.host not in WILDCARDS
 
 
+def counter_of(problem: WireError) -> str:
+    """Under which name it is counted that a peer caused this."""
+    if isinstance(problem, ForeignError):
+        return "foreign"
+    return "unproven" if isinstance(problem, UnprovenError) else "malformed"
+
+
 class Transport(Protocol):
     """Base of TCP and UDP."""
 
     role = "transport"
     COUNTERS: tuple[str, ...] = (
         "packets_out", "bytes_out", "packets_in", "bytes_in", "unreachable", "oversized", "malformed", "foreign",
+        "unproven",
     )  # fmt: skip
+    secret = ""
+    """The cluster's, for whoever has a socket of its own; empty if it has none."""
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
         self.stats = dict.fromkeys(self.COUNTERS, 0)
         self._check_body = True
         self._name = b""
-        self._complained: dict[str, None] = {}
+        self._complained: dict[tuple[str, str], None] = {}
 
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
@@ -87,12 +97,12 @@ class Transport(Protocol):
             self.found(event.endpoint)
 
     def refuse(self, counter: str, who: str, why: str) -> None:
-        """A peer did something wrong: counted each time, logged once per peer."""
+        """A peer did something wrong: counted each time, logged once per peer and kind."""
         self.count(counter)
-        if who not in self._complained:
+        if (who, counter) not in self._complained:
             if len(self._complained) >= COMPLAINTS_MAX:
                 self._complained.clear()
-            self._complained[who] = None
+            self._complained[who, counter] = None
             log.warning("peer refused", local=self.stack.local, transport=self.name, peer=who, why=why)
 
     def header(self, packet: Packet) -> bytes | None:

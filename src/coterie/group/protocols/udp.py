@@ -3,7 +3,8 @@
 It promises no more than datagrams do, and that what goes up is whole, unaltered (the checksum always covers the body)
 and from a peer that said HELLO. A peer counts as connected once it answered our HELLO, so that both directions are
 known to work; its endpoint is what it says there, never where some packet came from. A new incarnation of a name
-replaces the old one, whose death is thereby proven; any other death is for failure detection to find.
+replaces the old one, whose death is thereby proven; any other death is for failure detection to find. With a secret
+every datagram is sealed (seal.py), and what is not, or was heard before, is dropped.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.errors import ForeignError, StrayError, UserError, WireError
+from coterie.errors import StrayError, UserError, WireError
 from coterie.group.events import Event, PeerClosed, PeerConnected, Suspect
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, CHECKED, VERSION, Decoder, Packet, encode_header
+from coterie.group.protocols.auth import check_secret
 from coterie.group.protocols.contacts import Contact, Contacts
-from coterie.group.protocols.transport import WILDCARDS, Transport, is_reachable, parse_endpoint
+from coterie.group.protocols.seal import ID_SIZE, ReplayedError, Seal, aead, refuse_sealed
+from coterie.group.protocols.transport import WILDCARDS, Transport, counter_of, is_reachable, parse_endpoint
 from coterie.group.stack import Stack
 from coterie.group.wire import Codec
 from coterie.runtime.base import Buffer, DatagramHandler, Datagrams, Endpoint, Timer
@@ -75,6 +78,10 @@ class UdpSettings:
     forget_after: float = setting(
         3600.0, "how long an endpoint that only a peer told us is greeted without an answer", unit="s", minimum=0.0
     )
+    secret: str = setting(
+        "", "what every member must know to be heard, at least 16 characters: datagrams are encrypted; empty: in clear",
+        hidden=True,
+    )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +102,7 @@ class Udp(Transport, DatagramHandler):
     id = UDP_ID
     Settings = UdpSettings
     codec = Codec({1: Hello})
-    COUNTERS = (*Transport.COUNTERS, "hellos", "reconnects", "versions", "stale", "strangers", "strays")
+    COUNTERS = (*Transport.COUNTERS, "hellos", "reconnects", "versions", "stale", "strangers", "strays", "replayed")
     rules = {
         "udp.hello_repeated": "A HELLO that is not answered is sent again.",
         "udp.new_incarnation": "A new incarnation of a name replaces the old one, whose death is thereby proven.",
@@ -104,6 +111,7 @@ class Udp(Transport, DatagramHandler):
         "udp.hello_to_self": "One's own endpoint is recognised among those found, and never greeted again.",
         "udp.stray": "A packet for an earlier incarnation of this member is dropped.",
         "udp.stranger": "A packet from somebody who has not said HELLO, or not any more, is dropped.",
+        "udp.replayed": "With a secret, a datagram that was heard before, or is too old to tell, is dropped.",
     }
 
     settings: UdpSettings
@@ -114,6 +122,12 @@ class Udp(Transport, DatagramHandler):
             raise UserError(f"UDP: max_packet must be at most {LARGEST}, not {self.settings.max_packet}")
         if self.settings.reconnect_max < self.settings.reconnect_min:
             raise UserError("UDP: reconnect_max must be at least reconnect_min")
+        self.secret = self.settings.secret
+        if self.secret:
+            check_secret(self.secret, "UDP")
+            aead("UDP")
+            self._check_body = False  # the seal does, and better
+        self._seal: Seal | None = None
         group = self.settings.multicast
         self._group = parse_endpoint(group, "UDP: multicast") if group else None
         self._socket: Datagrams | None = None
@@ -141,6 +155,9 @@ class Udp(Transport, DatagramHandler):
 
     def start(self) -> None:
         self._token = int.from_bytes(self.runtime.entropy(8), "little") | 1  # never 0, which stands for 'not known'
+        if self.secret:
+            own_id = self.runtime.entropy(ID_SIZE)
+            self._seal = Seal(self.secret, self.stack.group, self.name, own_id, self.settings.contacts_max)
         bind = Endpoint(self.settings.bind_host, self.settings.bind_port)
         self._socket = self.runtime.net.datagrams(bind, self, self._group, self.settings.ttl)
         bound = self._socket.endpoint
@@ -195,11 +212,13 @@ class Udp(Transport, DatagramHandler):
             return
         if self.runtime.trace.on:
             self.runtime.trace.flush()
-        buffers = (header, packet.body)
+        buffers: tuple[Buffer, Buffer] = (header, packet.body)
+        if self._seal is not None:
+            buffers = self._seal.seal(buffers)
         for endpoint in targets:
             self._socket.send(buffers, endpoint)
         self.stats["packets_out"] += len(targets)
-        self.stats["bytes_out"] += len(targets) * (len(header) + len(packet.body))
+        self.stats["bytes_out"] += len(targets) * (len(buffers[0]) + len(buffers[1]))
 
     def _everyone(self) -> list[Endpoint]:
         """Where to send what is for all other members of the view."""
@@ -217,9 +236,7 @@ class Udp(Transport, DatagramHandler):
         if self._socket is None:
             return
         try:
-            packet = self._decoder.decode(memoryview(data))
-            if not packet.flags & CHECKED:
-                raise WireError("a datagram whose body is not covered by the checksum")
+            packet = self._decode(memoryview(data))
             if packet.proto == UDP_ID:
                 hello = self.codec.decode(packet.body)
                 self._heard_hello(packet.sender, hello, source)
@@ -228,8 +245,12 @@ class Udp(Transport, DatagramHandler):
             self.stats["strays"] += 1
             self.rule("udp.stray")
             return
+        except ReplayedError:
+            self.stats["replayed"] += 1
+            self.rule("udp.replayed")
+            return
         except WireError as problem:
-            self.refuse("foreign" if isinstance(problem, ForeignError) else "malformed", source.host, str(problem))
+            self.refuse(counter_of(problem), source.host, str(problem))
             return
         peer = self._sources.get(source)
         if peer is None or (packet.sender != peer.address and not packet.flags & AGAIN):
@@ -242,6 +263,15 @@ class Udp(Transport, DatagramHandler):
         if not self._inbox:  # one batch for all that is read in this turn of the loop
             self.runtime.call_soon(self._deliver)
         self._inbox.append(packet)
+
+    def _decode(self, data: memoryview) -> Packet:
+        if self._seal is not None:
+            return self._decoder.decode(self._seal.open(data))
+        refuse_sealed(data)
+        packet = self._decoder.decode(data)
+        if not packet.flags & CHECKED:
+            raise WireError("a datagram whose body is not covered by the checksum")
+        return packet
 
     def _deliver(self) -> None:
         batch, self._inbox = self._inbox, []
@@ -321,8 +351,10 @@ class Udp(Transport, DatagramHandler):
         hello = Hello(self._token, echo, ask, host, self._endpoint.port, VERSION, VERSION, others)
         packet = Packet(self.codec.encode(hello), None, UDP_ID)
         packet.sender = self.stack.local
-        header = encode_header(packet, self.stack.group_tag, self._name, True)
-        self._socket.send((header, packet.body), to)
+        buffers: tuple[Buffer, Buffer] = (
+            encode_header(packet, self.stack.group_tag, self._name, self._check_body), packet.body,
+        )  # fmt: skip
+        self._socket.send(buffers if self._seal is None else self._seal.seal(buffers), to)
 
     def _heard_hello(self, sender: Address, hello: Hello, source: Endpoint) -> None:
         endpoint = Endpoint(hello.host or source.host, hello.port)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ from coterie.runtime.aio.arena import Arena
 from coterie.runtime.aio.binding import LAST_PORT, bind, bind_error, is_loopback
 from coterie.runtime.aio.datagrams import AioDatagrams
 from coterie.runtime.aio.streams import AioStream, reason_of
-from coterie.runtime.base import CloseReason, DatagramHandler, Endpoint, Listener, Network, StreamHandler
+from coterie.runtime.aio.tls import Tls
+from coterie.runtime.base import CloseReason, DatagramHandler, Endpoint, Listener, Network, StreamHandler, TlsConfig
 
 BACKLOG = 512
 ACCEPT_BATCH = 64
@@ -37,28 +39,32 @@ class AioNetwork(Network):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._arena = Arena()
+        self._tls = Tls()
         self._streams: dict[AioStream, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._listeners: dict[AioListener, None] = {}
         self._datagrams: dict[AioDatagrams, None] = {}
         self._closed = False
 
-    def listen(self, endpoint: Endpoint, accept: Callable[[], StreamHandler]) -> Listener:
+    def listen(self, endpoint: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None = None) -> Listener:
         self._check_open()
+        if tls is not None:
+            self._tls.context(tls, server=True)
         sock = bind(endpoint, socket.SOCK_STREAM, _prepare)
         try:
             sock.listen(BACKLOG)
         except OSError as error:  # some systems find out only now that another socket listens there
             sock.close()
             raise bind_error(endpoint, error) from None
-        listener = AioListener(self._loop, sock, lambda accepted, peer: self._adopt(accepted, peer, accept))
+        listener = AioListener(self._loop, sock, lambda accepted, peer: self._adopt(accepted, peer, accept, tls))
         self._listeners[listener] = None
         listener.when_closed = lambda: self._listeners.pop(listener, None)
         return listener
 
-    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float) -> None:
+    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: TlsConfig | None = None) -> None:
         self._check_open()
-        self._start(self._dial(endpoint, handler, timeout))
+        context = None if tls is None else self._tls.context(tls, server=False)
+        self._start(self._dial(endpoint, handler, timeout, context))
 
     def datagrams(
         self, endpoint: Endpoint, handler: DatagramHandler, multicast: Endpoint | None = None, ttl: int = 0
@@ -103,15 +109,50 @@ class AioNetwork(Network):
             found = []
         failures.guarded(f"resolving {host}", done, sorted({str(address[0]) for *_, address in found}))
 
-    async def _dial(self, endpoint: Endpoint, handler: StreamHandler, timeout: float) -> None:
+    async def _dial(
+        self, endpoint: Endpoint, handler: StreamHandler, timeout: float, context: ssl.SSLContext | None
+    ) -> None:
         stream = AioStream(self._loop, self._arena, handler, endpoint, self._streams)
+        deadline = self._loop.time() + timeout
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(deadline):
                 sock = await self._reach(endpoint)
         except (Exception, asyncio.CancelledError) as error:
             _give_up(stream, error)
             return
-        await self._attach(stream, sock)
+        if context is None:
+            await self._attach(stream, sock)
+        else:
+            # Here create_connection does no harm (see _attach): the stream is connected only after the handshake.
+            secured = self._loop.create_connection(lambda: stream, sock=sock, ssl=context, server_hostname="")
+            await self._secure(stream, sock, secured, deadline)
+
+    async def _secure(
+        self, stream: AioStream, sock: socket.socket, secured: Coroutine[Any, Any, object], deadline: float
+    ) -> None:
+        """Hand a connected socket to asyncio, with the TLS handshake done by then."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await secured
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, ssl.SSLError):
+                self._tls.refused(stream.peer, error)
+            _give_up(stream, error)
+            sock.close()
+
+    async def _welcome(self, stream: AioStream, sock: socket.socket, tls: TlsConfig) -> None:
+        """The handshake of an accepted stream. There may be so many at one time, and each takes only so long."""
+        if self._tls.pending >= tls.handshakes_max:
+            stream.fail(CloseReason.LOCAL)
+            sock.close()
+            return
+        self._tls.pending += 1
+        try:
+            context = self._tls.context(tls, server=True)
+            secured = self._loop.connect_accepted_socket(lambda: stream, sock, ssl=context)
+            await self._secure(stream, sock, secured, self._loop.time() + tls.timeout)
+        finally:
+            self._tls.pending -= 1
 
     async def _attach(self, stream: AioStream, sock: socket.socket) -> None:
         """Hand a connected socket to asyncio."""
@@ -147,7 +188,9 @@ class AioNetwork(Network):
                 return sock
         raise last
 
-    def _adopt(self, sock: socket.socket, peer: Endpoint, accept: Callable[[], StreamHandler]) -> None:
+    def _adopt(
+        self, sock: socket.socket, peer: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None
+    ) -> None:
         try:
             handler = accept()
         except Exception as error:
@@ -155,7 +198,8 @@ class AioNetwork(Network):
             sock.close()
             return
         _tune(sock, peer.host)
-        self._start(self._attach(AioStream(self._loop, self._arena, handler, peer, self._streams), sock))
+        stream = AioStream(self._loop, self._arena, handler, peer, self._streams)
+        self._start(self._attach(stream, sock) if tls is None else self._welcome(stream, sock, tls))
 
 
 def _give_up(stream: AioStream, error: BaseException) -> None:

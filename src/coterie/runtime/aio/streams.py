@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -30,10 +31,12 @@ def reason_of(error: BaseException | None) -> CloseReason:
         return CloseReason.EOF
     if isinstance(error, TimeoutError):  # also ETIMEDOUT
         return CloseReason.TIMEOUT
+    if isinstance(error, ssl.SSLError):  # its numbers are not the system's
+        return CloseReason.UNTRUSTED
     if isinstance(error, OSError):
         if error.errno == errno.ECONNREFUSED:
             return CloseReason.REFUSED
-        if error.errno in _RESET:
+        if error.errno in _RESET or isinstance(error, ConnectionResetError):  # asyncio raises some without a number
             return CloseReason.RESET
     return CloseReason.ERROR
 
@@ -149,8 +152,9 @@ class AioStream(Stream, asyncio.BufferedProtocol):
     # Ending.
 
     def fail(self, reason: CloseReason) -> None:
-        """It could not be connected."""
+        """It could not be connected; or whoever connects it was stopped: then asyncio may never say that it is lost."""
         self._break(reason)
+        self._live.pop(self, None)
         self._end(reason)
 
     def _expire_later(self) -> None:
