@@ -6,10 +6,13 @@
     A send n=1 to=all
     B deliver from=A n=1
 
-Addresses may leave out `#1`. `n=5` is one sequence number, `n=5-7` a range; `from` is the sender, `view` the view id. A
-send or deliver has the checksum `sum` (its number, unless said otherwise) and `count` 1. Other keys go into data:
-`a,b` is a list, `a:1,b:2` a mapping, true and false and numbers are what they look like. A line `real` makes the events
-those of real nodes: they carry a wall clock. `expect nothing` says that the trace is clean.
+Addresses and view ids may leave out `#1`. `n=5` is one sequence number, `n=5-7` a range; `from` is the sender, `view`
+the view id, `pos` the position, `t` the time (0.01 s after the line before, unless said otherwise). A send or deliver
+has the checksum `sum` (its number, unless said otherwise) and `count` 1. Other keys go into data: `a,b` is a list,
+`a:1,b:2` a mapping, true and false and numbers are what they look like; `subgroups=1@A:A,B;1@C:C` are the views of a
+merge. A view with `before`, or with the word `agreed`, is an agreed one; what a node does after an agreed view has that
+view's id. A line `real` makes the events those of real nodes: they carry a wall clock. `expect nothing` says that the
+trace is clean.
 """
 
 from __future__ import annotations
@@ -20,7 +23,11 @@ from pathlib import Path
 
 from coterie.trace import Event, Json
 
-ADDRESSES = ("from", "to", "peer", "members", "live", "start", "welcomed", "held")
+LISTS = ("members", "live", "targets", "nodes", "waiting")
+ADDRESSES = (
+    "from", "to", "peer", "start", "welcomed", "held", "leader", "digest", "before", "members", "live", "targets",
+    "waiting",
+)  # fmt: skip
 
 
 @dataclass
@@ -41,7 +48,9 @@ def events(text: str) -> list[Event]:
 def parse(text: str, name: str) -> Script:
     script = Script(name)
     numbers: dict[tuple[str, int], int] = {}
+    views: dict[tuple[str, int], str | None] = {}
     wall: float | None = None
+    now = -0.01
     for line in filter(None, (line.split(" # ")[0].strip() for line in text.splitlines())):
         word, _, rest = line.partition(" ")
         if word == "expect":
@@ -53,9 +62,17 @@ def parse(text: str, name: str) -> Script:
             who = (node, int(inc or 1))
             n = numbers.get(who, 0)
             numbers[who] = n + 1
-            kind, *pairs = rest.split()
-            event = Event(name, *who, n, len(script.events) * 0.01, kind, wall)
-            fill(event, dict(pair.split("=", 1) for pair in pairs))
+            kind, *words = rest.split()
+            pairs = {key: value if equals else "true" for key, equals, value in (pair.partition("=") for pair in words)}
+            now = float(pairs.pop("t", round(now + 0.01, 6)))
+            event = Event(name, *who, n, now, kind, wall)
+            fill(event, pairs)
+            if kind == "view":
+                if "before" in event.data:
+                    event.data["agreed"] = True
+                views[who] = event.view if event.data.get("agreed") else None
+            elif event.view is None:
+                event.view = views.get(who)
             script.events.append(event)
     return script
 
@@ -66,11 +83,16 @@ def fill(event: Event, pairs: dict[str, str]) -> None:
         event.first, event.last = int(first), int(last or first)
     if event.kind in ("send", "deliver"):
         event.sum, event.count = int(pairs.pop("sum", event.first or 0)), int(pairs.pop("count", 1))
+    elif event.kind in ("state_sent", "state_set"):
+        event.sum, event.count = int(pairs.pop("sum")), int(pairs.pop("count"))
     if "from" in pairs:
         event.sender = str(value("from", pairs.pop("from")))
     elif event.kind in ("send", "stable"):
         event.sender = f"{event.node}#{event.inc}"
-    event.view = pairs.pop("view", None)
+    if "view" in pairs:
+        event.view = full(pairs.pop("view"))
+    if "pos" in pairs:
+        event.pos = int(pairs.pop("pos"))
     event.data = {key: value(key, text) for key, text in pairs.items()}
 
 
@@ -78,17 +100,22 @@ def value(key: str, text: str) -> Json:
     if key == "held":  # who:what:amount
         who, what, amount = text.split(":")
         return {full(who): {what: int(amount)}}
+    if key == "subgroups":
+        groups = (group.split(":") for group in text.split(";"))
+        return [[full(view), [full(member) for member in listed.split(",")]] for view, listed in groups]
     if ":" in text:
         return {full(k) if key in ADDRESSES else k: scalar(v) for k, v in (p.split(":") for p in text.split(","))}
-    if key in ("members", "live"):
-        return [full(part) for part in text.split(",")]
+    if key in LISTS:
+        return [full(part) if key in ADDRESSES else part for part in text.split(",")]
     return full(text) if key in ADDRESSES else scalar(text)
 
 
 def scalar(text: str) -> Json:
     if text in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[text]
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?\d+\.\d+", text) else text
 
 
 def full(text: str) -> str:

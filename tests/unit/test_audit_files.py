@@ -13,7 +13,7 @@ from coterie.cli import main
 from coterie.trace import Event
 
 SCRIPTS = load(Path(__file__).parent / "testdata" / "traces")
-GOOD = "A start\n B start\n B view members=A,B start=A:1\n A send n=1 to=all\n B deliver from=A n=1"
+GOOD = "A start\n B view members=A,B start=A:1\n A view members=A,B\n A send n=1 to=all\n B deliver from=A n=1"
 
 
 def write(path: Path, trace: list[Event]) -> Path:
@@ -56,17 +56,20 @@ def test_a_corrupt_line_is_counted_and_its_node_s_trace_ends_there(tmp_path: Pat
     assert reading.corrupt == 1
     assert reading.corrupt_places[0].startswith(f"{tmp_path / 'run.jsonl'}:3: ")
     assert reading.ignored == 1
-    assert kinds(run, "B") == ["start", "truncated"]
-    assert kinds(run, "A") == ["start", "send"]
+    assert kinds(run, "A") == ["start", "truncated"]
+    assert kinds(run, "B") == ["view", "deliver"]
 
 
 def test_events_whose_keys_have_the_wrong_shape_are_corrupt_lines(tmp_path: Path) -> None:
-    broken = events("A send n=1 to=B conn=1\n A receive from=B n=1-5\n A send n=3 to=B conn=1")
+    broken = events(
+        "A send n=1 to=B conn=1\n A receive from=B n=1-5\n A send n=3 to=B conn=1\n A flush_joined leader=B"
+    )
     broken[0].data["conn"] = [1]
     broken[1].last = 10**12
     broken[2].data["to"] = 5
+    broken[3].data["leader"] = {}
     _, reading = read(write(tmp_path / "run.jsonl", [*events(GOOD), *broken]))
-    assert reading.corrupt == 3
+    assert reading.corrupt == 4
 
 
 def test_a_real_node_that_did_not_stop_in_good_order_is_truncated(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_any_interleaving_of_the_nodes_gives_the_same_verdict(script: Script) ->
 def traces(draw: st.DrawFn) -> list[Event]:
     """Nonsense of two nodes, close enough to sense that properties have something to compare."""
     lines = ["world end live=A,B"] if draw(st.booleans()) else []
+    lines += ["world fault fault=clock nodes=A values=rate:0.5"] if draw(st.booleans()) else []
     number = st.integers(1, 4)
     for _ in range(draw(st.integers(0, 25))):
         node, peer = draw(st.sampled_from((PEERS, PEERS[::-1])))
@@ -77,12 +78,60 @@ def traces(draw: st.DrawFn) -> list[Event]:
     return events("\n".join(lines))
 
 
-@given(traces(), st.randoms(use_true_random=False))
+@st.composite
+def agreed_traces(draw: st.DrawFn) -> list[Event]:
+    """The same of two nodes with agreed views, total order, flushes and states."""
+    lines = [*(f"{who} view view=1@A members=A,B agreed start=A:1,B:1 welcomed={who}:1" for who in PEERS)]
+    number, mode = st.integers(1, 3), st.sampled_from(("view", "shared", "exclusive"))
+    now = 1.0
+    for _ in range(draw(st.integers(0, 30))):
+        node, peer = draw(st.sampled_from((PEERS, PEERS[::-1])))
+        n, pos, view, id = draw(number), draw(number), draw(number), draw(number)
+        now = round(now + draw(st.sampled_from((0.0, 0.01, 0.7, 3.0))), 3)
+        flush = f"leader={draw(st.sampled_from(PEERS))} number={n}"
+        groups = f"subgroups=1@A:{node};2@A:{draw(st.sampled_from(PEERS))}"
+        line = draw(
+            st.sampled_from(
+                (
+                    f"send n={n} to=all",
+                    f"deliver from={draw(st.sampled_from(PEERS))} n={n} pos={pos}",
+                    f"deliver from={peer} n={n}",
+                    f"receive from={peer} n={n}",
+                    f"stable n={n}",
+                    f"discard from={peer} n={n} reason=stable",
+                    f"view view={view}@{peer} members=A,B before={draw(number)}@A start=A:{n},B:{pos}",
+                    f"view view={view}@A members=A,B before=1@A",
+                    f"view view=3@A members=A,B before={view}@A {groups}",
+                    f"ordered from={draw(st.sampled_from(PEERS))} n={n} pos={pos}",
+                    f"held pos={pos} by=majority members=A,B",
+                    f"held pos={pos} by=all members={node}",
+                    "block limit=1",
+                    "unblock",
+                    f"flush_joined {flush} mode={draw(mode)}",
+                    f"flush_left {flush} reason=stop",
+                    f"flush_held number={n} mode=shared targets=A,B",
+                    "suspend reason=views timeout=1",
+                    "resume reason=done",
+                    f"state_cut id={id} role=provider digest=A:{n}",
+                    f"state_cut id={id} role=requester digest=A:{n}",
+                    f"state_sent id={id} count=1 sum={n}",
+                    f"state_set id={id} count=1 sum={n}",
+                    f"state_failed id={id}",
+                    "crash",
+                    "truncated",
+                )
+            )
+        )
+        lines.append(f"{node} {line} t={now}")
+    return events("\n".join([*lines, "world end live=A,B"]))
+
+
+@given(traces() | agreed_traces(), st.randoms(use_true_random=False))
 def test_whatever_the_nodes_did_the_merge_does_not_change_the_verdict(trace: list[Event], random: Random) -> None:
     assert verdict(interleave(trace, random)) == verdict(trace)
 
 
-@given(traces())
+@given(traces() | agreed_traces())
 def test_whatever_the_nodes_did_splitting_does_not_change_the_verdict(trace: list[Event]) -> None:
     for causal in (False, True):
         for fold in properties(causal):
@@ -121,7 +170,7 @@ def test_events_that_concern_everyone_reach_every_part_in_order() -> None:
 
 
 def test_a_violation_reads_as_one_line() -> None:
-    (violation,) = check(events("A start\n B start\n B deliver from=A n=1 conn=1"), properties())
+    (violation,) = check(events("A start\n B view members=A,B\n B deliver from=A n=1 conn=1"), properties())
     assert str(violation) == (
         "G3: B#1 delivered number 1 of A#1's connection 1, which was never sent to it [B#1:1]"
     )  # fmt: skip

@@ -9,10 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from coterie.audit.fold import Checker, Order, Property, Split, Violation, check, split
+from coterie.audit.g1 import SelfInclusion
+from coterie.audit.g2 import Views
 from coterie.audit.g3 import Integrity
+from coterie.audit.g4 import SelfDelivery
+from coterie.audit.g5 import SendingView
+from coterie.audit.g6 import VirtualSynchrony
+from coterie.audit.g7 import TransitionalSets
 from coterie.audit.g8 import Fifo
+from coterie.audit.g9 import TotalOrder
+from coterie.audit.g10 import Held
+from coterie.audit.g11 import Gate
+from coterie.audit.g12 import FlushExclusion
+from coterie.audit.g13 import HandlerExclusion
 from coterie.audit.g14 import Retention
 from coterie.audit.g15 import Unicast
+from coterie.audit.g16 import StateTransfer
 from coterie.audit.g20 import Settles
 
 __all__ = ["Checker", "Order", "Property", "Split", "Violation", "check", "properties", "split"]
@@ -20,4 +32,8 @@ __all__ = ["Checker", "Order", "Property", "Split", "Violation", "check", "prope
 
 def properties(causal: bool = False) -> list[Property[Any]]:
     """Every property. `causal`: the events will come in an order in which nothing stands before its cause."""
-    return [Integrity(), Fifo(), Retention(causal), Unicast(), Settles()]
+    return [
+        SelfInclusion(), Views(), Integrity(), SelfDelivery(), SendingView(), VirtualSynchrony(), TransitionalSets(),
+        Fifo(), TotalOrder(), Held(causal), Gate(), FlushExclusion(), HandlerExclusion(), Retention(causal), Unicast(),
+        StateTransfer(), Settles(),
+    ]  # fmt: skip

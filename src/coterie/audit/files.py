@@ -131,7 +131,7 @@ def _read(file: Path, reading: Reading) -> Iterator[Event]:
 
 def _check(event: Event) -> None:
     """What `from_json` does not know: the shape of what folds use as keys and as ranges. Raises ValueError."""
-    for key, kind in (("conn", int), ("to", str), ("peer", str)):
+    for key, kind in (("conn", int), ("to", str), ("peer", str), ("leader", str), ("number", int), ("mode", str)):
         value = event.data.get(key)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"data.{key}: {value!r} is not what it should be")

@@ -46,6 +46,20 @@ class Split:
     key: Callable[[Event], Hashable | None]
 
 
+def _by_run(event: Event) -> Hashable | None:
+    return event.run
+
+
+def _by_node(event: Event) -> Hashable | None:
+    return None if event.kind in ("fault", "end") else (event.node, event.inc)
+
+
+BY_RUN = Split("run", _by_run)
+"""What one part does may concern any other."""
+BY_NODE = Split("run and node", _by_node)
+"""Each incarnation is judged by what it did itself, and by what the one who watches the run says of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A property that does not hold, and the events that prove it."""

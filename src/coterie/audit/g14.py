@@ -11,9 +11,15 @@ digests, and each digest from the receiving before it. That is checked in two st
   its stream stable has received it somewhere in its own trace, and nobody discards more than was declared; unless the
   events that are missing are those of a node whose events may be.
 
-Bundles of a sender that is gone (reason "departed") may be discarded by a member once all others of its own view that
-have the stream have them too. A member that has taken the sender for gone itself may have given the stream up without
-a word in its trace, and is then not asked. What is dropped because its time is over (reason "left") is not judged.
+In agreed views (data.agreed) a bundle belongs to the view in which it was stamped, and is owed to the members of that
+view for as long as they may still be in it; so the view that counts is that of whoever discards. What was stamped in an
+earlier view is owed to nobody in the later one: whoever went along has it. A member that has gone on to another view is
+owed nothing more of this one.
+
+Without agreement, bundles of a sender that is gone (reason "departed") may be discarded by a member once all others of
+its own view that have the stream have them too. A member that has taken the sender for gone itself may have given the
+stream up without a word in its trace, and is then not asked. What is dropped because its time is over (reason "left")
+is not judged.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
+from coterie.audit import views
 from coterie.audit.fold import Found, Order, Property, Split, Violation
 from coterie.audit.lives import LIFE_KINDS, Lives, address
 from coterie.trace import Event
@@ -124,20 +131,36 @@ class Retention(Property[State]):
 
     def _discard(self, state: State, event: Event, sender: str, last: int) -> None:
         who, reason = address(event), event.data.get("reason")
-        if reason == "stable":
+        view = state.views.get(who)
+        if view is not None and views.agreed(view):
+            if reason == "stable":
+                self._discard_agreed(state, event, sender, last, view)
+        elif reason == "stable":
             if self.causal:
                 for member in _owed(state.views.get(sender)):
                     start = state.welcomed.get((sender, member))
                     if start is None or start <= last:
                         _judge(state, event, member, sender, start is not None)
-            elif (who, sender) not in state.discarded or (state.discarded[who, sender].last or 0) < last:
-                state.discarded[who, sender] = event
+            else:
+                _furthest_discard(state, event, sender, last)
         elif reason == "departed":
-            for member in _members(state.views.get(who)):
+            for member in _members(view):
                 if self.causal:
                     _judge(state, event, member, sender, False)
                 else:
                     _rely(state, member, sender, event, False)
+
+    def _discard_agreed(self, state: State, event: Event, sender: str, last: int, view: Event) -> None:
+        starts = view.data.get("start")
+        start = starts.get(sender) if isinstance(starts, dict) else None
+        if not isinstance(start, int) or last < start:
+            return  # of an earlier view
+        if not self.causal:
+            _furthest_discard(state, event, sender, last)
+            return
+        for member in _members(view):
+            if member != sender and not _gone_on(state, member, view):
+                _judge(state, event, member, sender, True)
 
     def finish(self, state: State) -> list[Violation]:
         for (member, sender, _), (event, welcomed) in state.relied.items():
@@ -170,6 +193,21 @@ def _view(state: State, event: Event) -> None:
                 _stream(state, who, sender).open(number)
 
 
+def _furthest_discard(state: State, event: Event, sender: str, last: int) -> None:
+    known = state.discarded.get((address(event), sender))
+    if known is None or (known.last or 0) < last:
+        state.discarded[address(event), sender] = event
+
+
+def _gone_on(state: State, member: str, view: Event) -> bool:
+    """Whether that member has gone past an agreed view: ids rise, so it is not in it any more and never will be."""
+    present = state.views.get(member)
+    if present is None or present.view == view.view:
+        return False
+    there, here = views.rank(present.view), views.rank(view.view)
+    return there is not None and here is not None and there > here
+
+
 def _rely(state: State, member: str, sender: str, event: Event, welcomed: bool) -> None:
     key = (member, sender, address(event))
     furthest = state.relied.get(key)
@@ -192,7 +230,8 @@ def _judge(state: State, event: Event, member: str, sender: str, welcomed: bool)
         return
     did = "declared stable" if event.kind == "stable" else "discarded"
     text = f"{address(event)} {did} {sender}'s bundles up to {last}, but {member}, in the view, still {missing}"
-    state.found.add(text, state.views.get(sender), event)
+    view = state.views.get(address(event))
+    state.found.add(text, view if view is not None and views.agreed(view) else state.views.get(sender), event)
 
 
 def _owed(view: Event | None) -> Iterator[str]:

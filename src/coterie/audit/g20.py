@@ -1,21 +1,23 @@
-"""G20 liveness, the parts that apply to a fixed view: after the faults everyone is together, nothing is stuck.
+"""G20 liveness: after the last fault everyone is together, and nothing is stuck.
 
 Judged only if the run says how it ended (`end`, written by whoever watches the run from outside, after the last fault
 and time to settle):
 
-- each live member's view holds exactly the live members;
+- each live member's view holds exactly the live members, and if views are agreed, it is the same view;
 - of each live sender every live member has delivered all multicasts since it was welcomed to the stream (data.welcomed
-  of the sender's view; without it, since the sender's last view), and the sender itself all of them;
+  of the sender's view; without it, since the sender's last view), and the sender itself all of them. In an agreed view
+  that is what was sent in it: what was sent in earlier ones is a matter of G4 and G6;
 - every unicast to a live member is delivered that was sent since the receiver last entered the sender's view;
-- nobody holds anything back (data.held).
+- nobody's gate is shut, nobody's view handler is suspended, nobody holds anything back (data.held).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coterie.audit.fold import Found, Property, Split, Violation
+from coterie.audit import views
+from coterie.audit.fold import BY_RUN, Found, Property, Violation
 from coterie.audit.numbers import Numbers
 from coterie.trace import Event, Json
 
@@ -43,6 +45,8 @@ class Member:
     """By receiver and connection."""
     delivered: dict[tuple[str, Json], Numbers] = field(default_factory=dict)
     """By sender and connection."""
+    blocked: Event | None = None
+    suspended: Event | None = None
 
 
 @dataclass(slots=True)
@@ -52,19 +56,15 @@ class State:
     found: Found = field(default_factory=lambda: Found("G20"))
 
 
-def whole_run(event: Event) -> Hashable | None:
-    return event.run
-
-
 class Settles(Property[State]):
     name = "G20"
     title = "the group settles"
     sentence = (
-        "After the last fault the view of each live member is exactly the live members, "
+        "After the last fault the view of each live member is exactly the live members, nobody is blocked, "
         "all that was sent in it is delivered, and the buffers drain."
     )
-    split_by = Split("run", whole_run)
-    kinds = ("view", "send", "deliver", "end")
+    split_by = BY_RUN
+    kinds = ("view", "send", "deliver", "block", "unblock", "suspend", "resume", "end")
 
     def start(self) -> State:
         return State()
@@ -87,8 +87,12 @@ class Settles(Property[State]):
                 numbers.add(event.first)
         elif kind == "send":
             _send(member, event)
-        else:
+        elif kind == "view":
             _view(member, event)
+        elif kind in ("block", "unblock"):
+            member.blocked = event if kind == "block" else None
+        else:
+            member.suspended = event if kind == "suspend" else None
 
     def finish(self, state: State) -> list[Violation]:
         end = state.end
@@ -99,8 +103,10 @@ class Settles(Property[State]):
         for who in names:
             member = state.members.get(who, Member())
             _together(state, end, who, member, names)
+            _free(state, end, who, member)
             for receiver, conn, first, sent in _owed(who, member, names):
                 _delivered(state, end, who, receiver, conn, first, sent)
+        _one_view(state, end, names)
         _drained(state, end, names)
         return state.found.close()
 
@@ -139,7 +145,12 @@ def _view(member: Member, event: Event) -> None:
 def _owed(who: str, member: Member, live: list[str]) -> Iterator[tuple[str, Json, int, Sent]]:
     """Receiver, connection, first number, and what was sent."""
     sent = member.multicasts
-    if sent is not None:
+    if member.view is not None and views.agreed(member.view):
+        since = member.since_view
+        if sent is not None and since is not None and since.first is not None:
+            for receiver in live:
+                yield receiver, None, since.first, sent
+    elif sent is not None:
         for receiver in live:
             if receiver == who:
                 first = sent.first.first
@@ -176,6 +187,23 @@ def _together(state: State, end: Event, who: str, member: Member, live: list[str
         state.found.add(f"{who} ends in {view.view} without {', '.join(missing)}", view, end)
     if extra:
         state.found.add(f"{who} ends in {view.view} with {', '.join(extra)}, which does not live", view, end)
+
+
+def _one_view(state: State, end: Event, live: list[str]) -> None:
+    """Agreed views have one id for all."""
+    seen = [(who, member.view) for who in live if (member := state.members.get(who)) and member.view is not None]
+    if any(views.agreed(view) for _, view in seen):
+        (one, first), *others = seen
+        for who, view in others:
+            if view.view != first.view:
+                state.found.add(f"{one} ends in {first.view}, but {who} in {view.view}", first, view, end)
+
+
+def _free(state: State, end: Event, who: str, member: Member) -> None:
+    if member.blocked is not None:
+        state.found.add(f"{who} is still blocked at the end", member.blocked, end)
+    if member.suspended is not None:
+        state.found.add(f"{who} is still suspended at the end", member.suspended, end)
 
 
 def _drained(state: State, end: Event, live: list[str]) -> None:

@@ -1,9 +1,10 @@
 """G8 FIFO: per sender, in order, no gaps (multicasts).
 
 A view says at which number a sender's stream starts for the member that installs it. From there on the application gets
-that sender's bundles one after the other. A member that took a sender for dead may start its stream again at a later
-number: the view that does so is in the trace, and what lies between is no gap. Bundles of protocols (data.app false)
-may overtake those of the application, never the other way round.
+that sender's bundles one after the other. A later view may start the stream again at a higher number, because the
+member took the sender for dead, or in a merge: the view that does so is in the trace, and what lies between the two is
+no gap; agreed views say for each member where its stream goes on. Bundles of protocols (data.app false) may overtake
+those of the application, never the other way round.
 """
 
 from __future__ import annotations

@@ -49,6 +49,11 @@ class Lives:
             return True
         return self._real and (who in self._crashed or who not in self._started)
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether events may be missing of which the trace does not even say whose they are."""
+        return self._real or bool(self._truncated)
+
     def ended(self, who: str) -> bool:
         """Whether that incarnation died, or stopped in good order, before the end of the run."""
         return who in self._crashed or who in self._truncated or who in self._stopped or self.may_miss(who)

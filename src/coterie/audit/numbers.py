@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from coterie.trace import Event
 
 
@@ -34,6 +36,16 @@ class Numbers:
 
     def __contains__(self, number: int) -> bool:
         return self._low <= number <= self._high or number in self._strays
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(self._low, self._high + 1)
+        yield from sorted(self._strays)
+
+    def difference(self, other: Numbers) -> int | None:
+        """The lowest number that only one of the two has."""
+        if (self._low, self._high, self._strays) == (other._low, other._high, other._strays):
+            return None
+        return min({*self} ^ {*other}, default=None)  # the same set may have come in another order
 
     def missing(self, first: int, last: int) -> int | None:
         """The lowest number from `first` to `last` that is not here."""
