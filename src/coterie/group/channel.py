@@ -1,72 +1,38 @@
 """The channel: what an application holds of a group.
 
-Promises: messages sent during one turn of the event loop go out as one bundle, at the end of that turn or as soon as
-it is full, so an idle channel adds no delay and a busy one pays per bundle. Messages arrive as batches of bundles,
-each split into memoryviews (inbox.py). What has no credit yet waits here, bounded; it has no number, so it belongs to
-the next view.
+It joins and leaves, sends (outbox.py), flushes (flushing.py) and asks for another member's state; what comes from the
+group reaches the application's `Receiver` (receiver.py) through the top of the stack (inbox.py).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from coterie.errors import CoterieError, UserError
-from coterie.group import bundle
-from coterie.group.bundle import OFFSET_SIZE
-from coterie.group.inbox import Delivery, Inbox, Receiver
+from coterie.errors import UserError
+from coterie.group.flushing import Flush, FlushFailed
+from coterie.group.inbox import Inbox
 from coterie.group.members import Address, View
-from coterie.group.packet import APP, MCAST, NAME_MAX, UCAST, Packet
+from coterie.group.outbox import BufferFull, ChannelClosed, ChannelSettings, Sending
+from coterie.group.packet import NAME_MAX
 from coterie.group.presets import REGISTRY, preset
-from coterie.group.protocols.flow import Flow
-from coterie.group.protocols.fragment import Fragment
-from coterie.group.protocols.transport import Transport
+from coterie.group.protocols.flush_base import FlushProtocol
+from coterie.group.protocols.state import State, StateFailed, StateProgress
+from coterie.group.receiver import Delivery, Receiver, StateInterrupted
 from coterie.group.stack import Layer, Stack, build
-from coterie.runtime.base import Buffer, Future, Runtime
-from coterie.settings import load, setting
+from coterie.runtime.base import Future, Runtime
+from coterie.settings import load
 
-__all__ = ["BufferFull", "Channel", "ChannelClosed", "ChannelSettings", "Delivery", "Receiver"]
+__all__ = [
+    "BufferFull", "Channel", "ChannelClosed", "ChannelSettings", "Delivery", "Flush", "FlushFailed", "Receiver",
+    "StateFailed", "StateInterrupted", "StateProgress",
+]  # fmt: skip
 
-
-class BufferFull(CoterieError):
-    """So much waits for credit already that nothing more is taken: await `Channel.send` instead, or wait."""
-
-
-class ChannelClosed(CoterieError):
-    """The channel is not connected."""
+_OWN = ("unsent", "waiting", "multicasts", "unacked", "transfers")
+"""What a stack holds back of what its own application sent or gives, as its layers call it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSettings:
-    bundle_size: int = setting(60_000, "Messages are gathered up to this size.", unit="B", minimum=64)
-    buffer_max: int = setting(1 << 20, "Bytes per destination that may wait for credit.", unit="B", minimum=1)
-    close_timeout: float = setting(2.0, "How long close() waits for what was sent to arrive.", unit="s", minimum=0)
-
-
-class Outbox:
-    """Messages for one destination that are not in a bundle yet."""
-
-    __slots__ = ("dest", "gathered", "messages", "ready", "waiting")
-
-    def __init__(self, dest: Address | None) -> None:
-        self.dest = dest
-        self.messages: list[Buffer] = []
-        self.gathered = 0
-        """Bytes in `messages`."""
-        self.ready: deque[tuple[list[Buffer], int]] = deque()
-        """Full bundles, each with its size, that wait for credit."""
-        self.waiting = 0
-        """Bytes in `ready`."""
-
-    def cut(self) -> None:
-        """What is gathered is a bundle."""
-        self.ready.append((self.messages, self.gathered))
-        self.waiting += self.gathered
-        self.messages, self.gathered = [], 0
-
-
-class Channel:
+class Channel(Sending):
     """A member of a group: a stack of protocols, and the application's handle on it."""
 
     def __init__(
@@ -80,179 +46,196 @@ class Channel:
         receiver: Receiver | None = None,
         **settings: object,
     ) -> None:
+        super().__init__()
         self.settings = load(ChannelSettings, settings, "channel")
         if not 0 < len(name.encode()) <= NAME_MAX:
             raise UserError(f"a member's name has 1 to {NAME_MAX} bytes, not {len(name.encode())}")
         self.runtime = runtime
         self.local = Address(name, int(runtime.wall() * 1000) if incarnation is None else incarnation)
-        self._all = self._last_box = Outbox(None)
-        self._to: dict[Address, Outbox] = {}
         self._connected = False
-        self._flush_comes = False
-        self._writers: deque[tuple[Outbox, Future[None]]] = deque()
+        self._views = 0
+        """How many have been accepted."""
         self._view_waiters: list[tuple[int, Future[None]]] = []
+        self._futures: list[Future[None]] = []
+        """What somebody waits for in `flush` or `get_state`."""
+        self._flushes: list[Flush] = []
+        """Those of `start_flush` that hold."""
         inbox = Inbox(
             Receiver() if receiver is None else receiver,
             view_changed=self._view_changed,
             writable=self._flush,
             stopped=self._stopped,
             unsent=self._unsent,
+            push_out=self._push_out,
         )
         protocols = build(preset(layers) if isinstance(layers, str) else layers, REGISTRY)
-        self.stack = Stack(runtime, group, self.local, protocols, inbox)
-        self._send_down = inbox.pass_down
-        self._transport = self.stack.find(Transport)  # type: ignore[type-abstract]
-        self._flow = self.stack.find(Flow) if self.stack.has(Flow) else None
-        size = self._message_max = self.settings.bundle_size
-        if self.stack.has(Fragment):
-            fragment = self.stack.find(Fragment).settings
-            size, self._message_max = min(size, fragment.size), fragment.message_max
-        self._cut_at = size - OFFSET_SIZE  # a table has one entry more than there are messages
+        self._membership: Any = next((p for p in protocols if p.role == "membership"), None)
+        self._send_through(Stack(runtime, group, self.local, protocols, inbox), inbox.pass_down)
+        self._state = self.stack.find(State) if self.stack.has(State) else None
 
     @property
     def view(self) -> View:
         return self.stack.view
 
-    async def connect(self, members: int = 1) -> None:
-        """Start the stack and wait until the view has at least so many members. A channel connects once."""
+    # Joining and leaving.
+
+    async def connect(self, members: int = 1, state: bool = False) -> None:
+        """Join the group, and wait until the view has at least so many members. A channel connects once.
+
+        With `state`, the member joins with the state of the group, as it is at the beginning of its first view, and
+        waits until its application has set it. Raises StateFailed if nobody can give it: the member is in the group,
+        and may try `get_state()`, or close.
+        """
         if self._connected:
             raise UserError("this channel has been connected before: make another one")
+        future: Future[None] | None = None
+        if state:
+            if self._state is None or not hasattr(self._membership, "want_state"):
+                raise UserError("connect(state=True): the stack needs STATE, and a membership that agrees on views")
+            self._membership.want_state = True
+            future = self._future()
+            self._state.joins(future)
         self._connected = True
         self.stack.start()
+        if future is not None:
+            await future
+        if self._membership is not None and not self._views:
+            await self._view_with(1)
         await self.has_members(members)
 
     async def has_members(self, count: int) -> None:
         """Wait until the view has at least so many members."""
         if len(self.view.members) < count:
-            future = self.runtime.future()
-            self._view_waiters.append((count, future))
-            await future
+            await self._view_with(count)
+
+    async def _view_with(self, count: int) -> None:
+        future = self.runtime.future()
+        self._view_waiters.append((count, future))
+        await future
 
     async def close(self) -> None:
-        """Send what waits, give it time to arrive, say good-bye. A second call does nothing."""
+        """Send what waits, give it time to arrive, leave the group. A second call does nothing."""
         if not self.stack.running:
             return
         self._flush()
+        leaves = hasattr(self._membership, "leave")
         deadline = self.runtime.now() + self.settings.close_timeout
-        while any(self.stack.held().values()) and self.runtime.now() < deadline and len(self.view.members) > 1:
-            pause = self.runtime.future()
-            self.runtime.call_later(0.01, pause.set_result, None)
-            await pause
+        while self._owes(leaves) and self.runtime.now() < deadline and len(self.view.members) > 1:
+            await self._pause(0.01)
+        if self.stack.running and leaves:
+            left: Future[None] = self._membership.leave()
+            timer = self.runtime.call_later(self.settings.close_timeout, _let_go, left)
+            await left
+            timer.cancel()
         self.stack.stop()
 
-    # Sending.
+    def _owes(self, leaves: bool) -> bool:
+        """Something has not arrived yet. Who is let go by the group has its multicasts delivered in that view change,
+        as soon as they are sent: then what others send, and may never cease to, is not waited for."""
+        held = self.stack.held()
+        return any(amount for what, amount in held.items() if not leaves or what.partition(".")[2] in _OWN)
 
-    def send_nowait(self, data: Buffer, dest: Address | None = None) -> None:
-        """Send to one member, or to all of the view including ourselves. The data must not be changed afterwards.
+    async def _pause(self, seconds: float) -> None:
+        pause = self.runtime.future()
+        self.runtime.call_later(seconds, pause.set_result, None)
+        await pause
 
-        Raises BufferFull when too much waits for credit already.
+    # Flushing.
+
+    def flush(self, targets: Sequence[Address] | None = None, timeout: float | None = None) -> Flush:
+        """`async with channel.flush():` nobody multicasts, and all have delivered the same. Raises FlushFailed.
+
+        Only one such flush holds at a time, of all members whose targets overlap. Without `targets`: the whole view.
         """
-        box = self._last_box  # most messages go where the one before went
-        if dest is not box.dest:
-            self._last_box = box = self._box(dest)
-        gathered = box.gathered + len(data) + OFFSET_SIZE
-        if gathered > self._cut_at:
-            gathered = self._next_bundle(box, len(data) + OFFSET_SIZE)
-        elif not self._flush_comes:
-            self._begin_turn()
-        box.messages.append(data)
-        box.gathered = gathered
-
-    def _next_bundle(self, box: Outbox, size: int) -> int:
-        """The message does not fit into the bundle that is being gathered: that one is complete."""
-        if box.waiting >= self.settings.buffer_max:
-            raise BufferFull(f"{box.waiting} bytes wait for credit")
-        if size - OFFSET_SIZE > self._message_max:
-            limit = "message_max of FRAG" if self.stack.has(Fragment) else "bundle_size, without FRAG in the stack"
-            size -= OFFSET_SIZE
-            raise UserError(f"a message of {size} bytes: the limit is {self._message_max} ({limit})")
-        if not self._flush_comes:
-            self._begin_turn()
-        if box.messages:
-            box.cut()
-            self._send_ready(box)
-        return size
-
-    def _begin_turn(self) -> None:
+        if not self.stack.has(FlushProtocol):
+            raise UserError("flush(): the stack has no FLUSH2: use the stack 'virtual-synchrony' or 'total-order'")
         if not self.stack.running:
             raise ChannelClosed("not connected: await connect() first")
-        self._flush_comes = True
-        self.runtime.call_soon(self._flush)
+        strangers = [str(member) for member in targets or () if member not in self.view]
+        if strangers:
+            raise UserError(f"flush(): not in the view: {', '.join(strangers)}")
+        layer = self.stack.find(FlushProtocol)  # type: ignore[type-abstract]
+        members = self.view.members if targets is None else tuple(dict.fromkeys(targets))
+        return Flush(self.runtime, layer, members, timeout, self._future)
 
-    async def send(self, data: Buffer, dest: Address | None = None) -> None:
-        """Send, and wait as long as there is no credit."""
-        await self.writable(dest)
-        self.send_nowait(data, dest)
+    async def start_flush(self, targets: Sequence[Address] | None = None, timeout: float | None = None) -> bool:
+        """The same without a block of code: True if it holds, and then `stop_flush` must follow."""
+        flush = self.flush(targets, timeout)
+        try:
+            await flush.start()
+        except FlushFailed:
+            return False
+        self._flushes.append(flush)
+        return True
 
-    async def writable(self, dest: Address | None = None) -> None:
-        """Wait until `send_nowait` to that destination has room."""
-        box = self._box(dest)
-        while box.waiting >= self.settings.buffer_max:
-            future = self.runtime.future()
-            self._writers.append((box, future))
+    def stop_flush(self) -> bool:
+        """Release the flush that `start_flush` began, the oldest if there are several; False if there is none."""
+        return self._flushes.pop(0).stop() if self._flushes else False
+
+    # State transfer.
+
+    async def get_state(self, provider: Address | None = None, timeout: float | None = None) -> None:
+        """Have the application set the state of another member, of `provider` first, if it is named.
+
+        What it is at one cut through the group: what is delivered after that arrives once the state is set. Not to be
+        awaited in `receive`, which would wait for itself. Raises StateFailed when nobody gives it.
+        """
+        if self._state is None:
+            raise UserError("get_state(): the stack has no STATE: use the stack 'virtual-synchrony' or 'total-order'")
+        if not self.stack.running:
+            raise ChannelClosed("not connected: await connect() first")
+        future = self._future()
+        fetch = self._state.fetch(provider, future)
+        timer = None
+        if timeout is not None:
+            timer = self.runtime.call_later(timeout, fetch.give_up, f"it took longer than {timeout:g} s")
+        try:
             await future
+        except BaseException as why:
+            if not isinstance(why, GeneratorExit):  # then the process is gone, and does nothing any more
+                fetch.give_up("it was cancelled")  # does nothing if it is over
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
-    def _box(self, dest: Address | None) -> Outbox:
-        if dest is None:
-            return self._all
-        box = self._to.get(dest)
-        if box is None:
-            box = self._to[dest] = Outbox(dest)
-        return box
+    @property
+    def state_progress(self) -> StateProgress | None:
+        """How far the state that this member gets has come, or the last one came; None before the first."""
+        return None if self._state is None else self._state.progress
 
-    def _flush(self) -> None:
-        """The turn is over, or there is credit again: whatever was gathered goes out, if there is credit for it."""
-        self._flush_comes = False
-        for box in (self._all, *self._to.values()):
-            self._send_ready(box)
-            if box.messages and not box.ready and (self._flow is None or self._flow.ready(box.dest)):
-                box.cut()
-                self._send_ready(box)
-
-    def _send_ready(self, box: Outbox) -> None:
-        flow, dest = self._flow, box.dest
-        carrier = MCAST if dest is None else UCAST
-        burst = len(box.ready) > 1
-        if burst:
-            self._transport.cork()
-        while box.ready and (flow is None or flow.ready(dest)):
-            messages, size = box.ready.popleft()
-            box.waiting -= size
-            self._send_down(Packet(bundle.join(messages), dest, APP, carrier))
-        if burst:
-            self._transport.uncork()
-        if self._writers:
-            self._wake_writers()
-
-    def _wake_writers(self) -> None:
-        for _ in range(len(self._writers)):
-            box, future = self._writers.popleft()
-            if box.waiting >= self.settings.buffer_max:
-                self._writers.append((box, future))
-            elif not future.done():
-                future.set_result(None)
-
-    def _unsent(self) -> int:
-        return sum(len(box.messages) + len(box.ready) for box in (self._all, *self._to.values()))
+    def _future(self) -> Future[None]:
+        """One that fails when the channel is closed."""
+        self._futures = [future for future in self._futures if not future.done()]
+        future: Future[None] = self.runtime.future()
+        self._futures.append(future)
+        return future
 
     # What the stack tells.
 
     def _view_changed(self, view: View) -> None:
-        for dest in [d for d, box in self._to.items() if d not in view and not box.messages and not box.ready]:
-            del self._to[dest]
-            self._last_box = self._all
+        self._views += 1
+        self._forget_departed(view)
         for count, future in self._view_waiters:
             if len(view.members) >= count and not future.done():
                 future.set_result(None)
         self._view_waiters = [entry for entry in self._view_waiters if not entry[1].done()]
 
     def _stopped(self) -> None:
-        for _, future in (*self._writers, *self._view_waiters):
+        waiting = [*(future for _, future in self._writers), *(future for _, future in self._view_waiters)]
+        for future in (*waiting, *self._futures):
             if not future.done():
                 future.set_exception(ChannelClosed("the channel was closed"))
         self._writers.clear()
         self._view_waiters.clear()
+        self._futures.clear()
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Every layer's counters, by the layer's name."""
         return self.stack.stats()
+
+
+def _let_go(left: Future[None]) -> None:
+    """The group takes too long."""
+    if not left.done():
+        left.set_result(None)

@@ -61,3 +61,11 @@ class View:
 
     def __str__(self) -> str:
         return f"{self.id} [{', '.join(map(str, self.members))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeView(View):
+    """A view that several views were merged into."""
+
+    subgroups: tuple[View, ...] = ()
+    """The views that its members come from, each with those of its members that came."""

@@ -48,7 +48,7 @@ TRAIN_START: Final = 32  # the first part of a train
 class Packet:
     """One bundle, or one message of a protocol. Fields are filled in on the way down and read on the way up."""
 
-    __slots__ = ("body", "carrier", "conn", "dest", "flags", "parts", "proto", "sender", "seqno", "view")
+    __slots__ = ("body", "carrier", "conn", "dest", "flags", "parts", "pos", "proto", "sender", "seqno", "view")
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class Packet:
         self.view = 0
         self.seqno = 0
         self.conn = 0
+        self.pos = 0
+        """Its place in the total order of its view, from 1; 0 without total order."""
         self.parts: tuple[Packet, ...] = ()
         """The bundles of a train, on the packet that fragmentation makes of them."""
 

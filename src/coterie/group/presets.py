@@ -6,15 +6,22 @@ from collections.abc import Mapping
 
 from coterie.errors import UserError
 from coterie.group.protocol import Protocol
+from coterie.group.protocols.cut import Cut
 from coterie.group.protocols.discovery import Dns, Folder, Multicast, Static
 from coterie.group.protocols.failure import Failure
 from coterie.group.protocols.faults import Delay, Drop, Duplicate, Shuffle
 from coterie.group.protocols.fixed import Fixed
 from coterie.group.protocols.flow import Flow
+from coterie.group.protocols.flush import Flush
+from coterie.group.protocols.flush2 import Flush2
 from coterie.group.protocols.fragment import Fragment
+from coterie.group.protocols.gms.gms import Gms
+from coterie.group.protocols.merge import Merge
 from coterie.group.protocols.nakack import Nakack
 from coterie.group.protocols.stable import Stable
+from coterie.group.protocols.state import State
 from coterie.group.protocols.tcp import Tcp
+from coterie.group.protocols.total import Total
 from coterie.group.protocols.udp import Udp
 from coterie.group.protocols.unicast3 import Unicast3
 from coterie.group.stack import Layer
@@ -23,16 +30,22 @@ from coterie.settings import suggest
 REGISTRY: Mapping[str, type[Protocol]] = {
     kind.name: kind
     for kind in (
-        Tcp, Udp, Static, Multicast, Folder, Dns, Failure, Nakack, Unicast3, Stable, Fixed, Flow, Fragment,
-        Drop, Delay, Duplicate, Shuffle,
+        Tcp, Udp, Static, Multicast, Folder, Dns, Merge, Failure, Nakack, Unicast3, Stable, Fixed, Gms,
+        Flush2, Flush, Flow, Fragment, Total,
+        State,
+        Drop, Delay, Duplicate, Shuffle, Cut,
     )
 }  # fmt: skip
 
-_ABOVE_DISCOVERY = ("FAILURE", "NAKACK", "UNICAST3", "STABLE", "FIXED", "FLOW", "FRAG")
+_RELIABLE = ("FAILURE", "NAKACK", "UNICAST3", "STABLE")
+_AGREED = ("MERGE", *_RELIABLE, "GMS")
+_TOP = ("FLOW", "FRAG")
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
-    "reliable": ("TCP", "STATIC", *_ABOVE_DISCOVERY),
-    "reliable-udp": ("UDP", "STATIC", *_ABOVE_DISCOVERY),
+    "reliable": ("TCP", "STATIC", *_RELIABLE, "FIXED", *_TOP),
+    "reliable-udp": ("UDP", "STATIC", *_RELIABLE, "FIXED", *_TOP),
+    "virtual-synchrony": ("TCP", "STATIC", *_AGREED, "STATE", "FLUSH2", *_TOP),
+    "total-order": ("TCP", "STATIC", *_AGREED, "TOTAL", "STATE", "FLUSH2", *_TOP),
 }
 
 

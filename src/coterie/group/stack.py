@@ -144,6 +144,10 @@ class Stack:
                 return layer
         raise LookupError(f"no {kind.__name__} in this stack")
 
+    def by_role(self, role: str) -> Protocol | None:
+        """The layer that fills a role, if there is one: for those who need not know which it is."""
+        return next((layer for layer in self._layers if layer.role == role), None)
+
     def has(self, kind: type[Protocol]) -> bool:
         return any(isinstance(layer, kind) for layer in self._layers)
 

@@ -46,6 +46,14 @@ class Window:
             seqno += 1
         self.delivered = seqno - 1
 
+    def take_upto(self, out: list[Packet], last: int) -> None:
+        """As `take`, but nothing beyond a number."""
+        seqno = self.delivered + 1
+        while seqno <= last and (packet := self.slots.get(seqno)) is not None:
+            out.append(packet)
+            seqno += 1
+        self.delivered = seqno - 1
+
     def forget(self, upto: int) -> bool:
         """Drop delivered packets up to a number. True if there were any."""
         upto = min(upto, self.delivered)
@@ -56,6 +64,12 @@ class Window:
             pop(seqno, None)
         self.forgotten = upto
         return True
+
+    def cut_off(self) -> None:
+        """What has not been delivered by now never will be."""
+        for seqno in [seqno for seqno in self.slots if seqno > self.delivered]:
+            del self.slots[seqno]
+        self.received = self.delivered
 
     def told(self, highest: int) -> None:
         """Someone says that numbers up to `highest` exist."""

@@ -5,25 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from coterie.sim.mutants_vs import VS_MUTATIONS
+from coterie.sim.mutation import Mutation
 
+__all__ = ["MUTATIONS", "Mutation"]
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """One line that is removed or inverted."""
-
-    name: str
-    profile: str
-    property: str
-    """The property that catches it."""
-    what: str
-    module: str
-    old: str
-    new: str
-    seed: int = 0
-
-
-MUTATIONS: tuple[Mutation, ...] = (
+_CHANNEL_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="nakack-never-asks",
         profile="channel",
@@ -255,3 +242,5 @@ MUTATIONS: tuple[Mutation, ...] = (
         new="            if endpoint in self._found:",
     ),
 )
+
+MUTATIONS: tuple[Mutation, ...] = (*_CHANNEL_MUTATIONS, *VS_MUTATIONS)

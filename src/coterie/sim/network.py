@@ -18,6 +18,7 @@ from coterie.runtime.base import (
     Listener,
     Network,
     StreamHandler,
+    TlsConfig,
 )
 from coterie.sim.clock import DEAD, PAUSED, Owner, World
 from coterie.sim.link import Conditions, Link
@@ -243,6 +244,12 @@ class _Dial:
             far.abort()
 
 
+def _refuse_tls(tls: TlsConfig | None) -> None:
+    """There is nobody to listen in to a simulated network, and real certificates have dates, which it has not."""
+    if tls is not None:
+        raise UserError("the simulator has no TLS: leave tls_cert, tls_key and tls_ca out")
+
+
 class SimNetwork(Network):
     """The sockets of one process."""
 
@@ -252,7 +259,10 @@ class SimNetwork(Network):
         self._fabric = fabric
         self._ports = ports
 
-    def listen(self, endpoint: Endpoint, accept: Callable[[], StreamHandler]) -> SimListener:
+    def listen(
+        self, endpoint: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None = None
+    ) -> SimListener:
+        _refuse_tls(tls)
         port = endpoint.port or self._ports.free_port()
         if port in self._ports.listeners:
             raise UserError(f"cannot listen on {endpoint}: the port is in use")
@@ -261,7 +271,8 @@ class SimNetwork(Network):
             self._ports.listeners[port] = listener
         return listener
 
-    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float) -> None:
+    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: TlsConfig | None = None) -> None:
+        _refuse_tls(tls)
         world = self._fabric.world
         target = self._fabric.host(endpoint.host)
         if target is None:

@@ -51,16 +51,15 @@ class Node:
         if process is None or process.dead:
             return
         process.trace.emit("crash", sender=process.owner.name, silent=silent)
-        process.die()
-        self.ports.down(silent, polite=self._chance.random() < 0.5)
+        polite = self._chance.random() < 0.5
+        process.die(lambda: self.ports.down(silent, polite=polite))
         self.platter.crash()
 
     def exit(self, incarnation: int) -> None:
         """The process of that incarnation ends of its own accord."""
         process = self.process
         if process is not None and process.incarnation == incarnation and not process.dead:
-            process.die()
-            self.ports.down(silent=False, polite=True)
+            process.die(lambda: self.ports.down(silent=False, polite=True))
 
     def pause(self, frozen: bool = False) -> None:
         """Stop the process; `frozen` stops its host too, so that it accepts no connections."""

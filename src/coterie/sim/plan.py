@@ -80,6 +80,20 @@ class Burst:
 
 
 @dataclass(slots=True)
+class Action:
+    """Something that one member's application asks of the group."""
+
+    at: float
+    node: str
+    kind: str
+    """flush: stop everybody from sending for a while; state: get the state of another member."""
+    hold: float = 0.0
+    """How long a flush is held."""
+    targets: list[str] = field(default_factory=list)
+    """Whom it concerns, if not everybody."""
+
+
+@dataclass(slots=True)
 class Plan:
     """One run."""
 
@@ -97,6 +111,13 @@ class Plan:
     """When each member starts; others at once."""
     bursts: list[Burst] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    with_state: list[str] = field(default_factory=list)
+    """Members that join with state."""
+    blocks: dict[str, float] = field(default_factory=dict)
+    """How long the application of a member takes to stop sending."""
+    state_size: int = 0
+    """Bytes of an application's state, about."""
     quiet_at: float = 4.0
     """All faults and bursts are over."""
     settle: float = 30.0
@@ -117,6 +138,7 @@ class Plan:
             raw["limits"] = Limits(**raw["limits"])
             raw["bursts"] = [Burst(**burst) for burst in raw["bursts"]]
             raw["faults"] = [Fault(**fault) for fault in raw["faults"]]
+            raw["actions"] = [Action(**action) for action in raw.get("actions", ())]
             return cls(**raw)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{where}: not a plan: {type(error).__name__}: {error}") from None
@@ -124,7 +146,7 @@ class Plan:
     @property
     def size(self) -> int:
         """How much there is to look at: for comparing a plan with a shrunk one."""
-        return len(self.members) + len(self.faults) + sum(burst.bundles for burst in self.bursts)
+        return len(self.members) + len(self.faults) + len(self.actions) + sum(burst.bundles for burst in self.bursts)
 
 
 def pick(rng: random.Random, table: Mapping[str, Sequence[object]]) -> dict[str, object]:

@@ -1,6 +1,6 @@
-"""Profiles: families of runs, each made from a seed.
+"""The profile `channel`, and what all profiles are made of.
 
-`channel`: a fixed view of reliable channels. Three to six members, sometimes up to nine, over TCP or UDP, with settings
+A fixed view of reliable channels. Three to six members, sometimes up to nine, over TCP or UDP, with settings
 so small that windows fill, trains are cut, connections expire and are opened again within seconds; everybody
 multicasts and unicasts in bursts; every kind of fault that the swarm enables.
 """
@@ -8,11 +8,9 @@ multicasts and unicasts in bursts; every kind of fault that the swarm enables.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from coterie.errors import UserError
-from coterie.settings import suggest
 from coterie.sim.link import Conditions
 from coterie.sim.plan import PEERS_NAME, Burst, FaultMaker, Plan, pick, swarm
 from coterie.sim.stream import Limits
@@ -35,6 +33,8 @@ class Profile:
     make: Callable[[int], Plan]
     protocols: tuple[str, ...]
     """Protocols whose rules it has to reach."""
+    rules: tuple[str, ...] = ()
+    """And these rules of others."""
     standard_seeds: int = STANDARD_SEEDS
 
 
@@ -95,23 +95,31 @@ def channel_plan(seed: int) -> Plan:
     begin, quiet_at = 0.5, rng.uniform(2.5, 4.5)
     faults = FaultMaker(rng, members, begin, quiet_at)
     stack, channel = _stack(rng, size), pick(rng, CHANNEL)
-    return Plan(
+    plan = Plan(
         seed=seed,
         profile="channel",
         members=members,
         stack=stack,
         channel=channel,
-        network=_network(rng),
+        network=network(rng),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048), Limits(1500, 4096, 1000))),
         skews={name: rng.uniform(-3600, 3600) for name in members if rng.random() < 0.3},
         starts={name: rng.uniform(0.0, 0.5) for name in members},
-        bursts=_bursts(rng, members, begin, quiet_at, _cut_at(stack, channel)),
+        bursts=make_bursts(rng, members, begin, quiet_at, cut_at(stack, channel)),
         faults=faults.make(swarm(rng, CHANNEL_FAULTS), intensity=2.5),
         quiet_at=quiet_at,
     )
+    share_secret(rng, stack)
+    return plan
 
 
-def _network(rng: random.Random) -> Conditions:
+def share_secret(rng: random.Random, stack: Layers) -> None:
+    """Some groups prove to each other that they belong together. Chosen last, so that nothing else depends on it."""
+    if rng.random() < 0.15:
+        stack[0][1]["secret"] = "a secret of simulated groups"
+
+
+def network(rng: random.Random) -> Conditions:
     latency = rng.choice((0.0002, 0.001, 0.005, 0.02))
     return Conditions(
         latency=latency,
@@ -124,7 +132,7 @@ def _network(rng: random.Random) -> Conditions:
 
 def _stack(rng: random.Random, size: int) -> Layers:
     peers = [f"10.0.0.{number}:{PORT}" for number in range(1, size + 1)]
-    layers = _transport(rng, peers)
+    layers = transport(rng, peers)
     layers += [
         ("FAILURE", pick(rng, FAILURE)),
         ("NAKACK", pick(rng, NAKACK)),
@@ -135,11 +143,11 @@ def _stack(rng: random.Random, size: int) -> Layers:
         ("FRAG", pick(rng, FRAG)),
     ]
     if rng.random() < 0.3:
-        _disturb(rng, layers)
+        disturb(rng, layers)
     return layers
 
 
-def _transport(rng: random.Random, peers: list[str]) -> Layers:
+def transport(rng: random.Random, peers: list[str]) -> Layers:
     name, table = ("TCP", TCP) if rng.random() < 0.4 else ("UDP", UDP)
     transport: dict[str, object] = {"bind_host": "{ip}", "bind_port": PORT}
     return [(name, transport | pick(rng, table)), _discovery(rng, peers)]
@@ -154,7 +162,7 @@ def _discovery(rng: random.Random, peers: list[str]) -> tuple[str, dict[str, obj
     return "STATIC", {"peers": peers, "interval": interval}
 
 
-def _disturb(rng: random.Random, layers: Layers) -> None:
+def disturb(rng: random.Random, layers: Layers) -> None:
     """Put a fault layer somewhere under the reliable protocols."""
     name = rng.choice(("DROP", "DELAY", "DUPLICATE", "SHUFFLE"))
     settings: dict[str, object] = {"up": rng.choice((0.01, 0.05, 0.2))}
@@ -165,7 +173,7 @@ def _disturb(rng: random.Random, layers: Layers) -> None:
     layers.insert(rng.choice((2, 3)), (name, settings))
 
 
-def _cut_at(stack: Layers, channel: dict[str, object]) -> int:
+def cut_at(stack: Layers, channel: dict[str, object]) -> int:
     """Bytes after which a bundle is full."""
     sizes = [settings.get("size") for name, settings in stack if name == "FRAG"] + [channel.get("bundle_size")]
     return min([size for size in sizes if isinstance(size, int)], default=60_000)
@@ -177,10 +185,12 @@ def _bundles(messages: int, size: int, cut_at: int) -> int:
     return -(-messages // (cut_at // size)) if size <= cut_at else messages * -(-size // cut_at)
 
 
-def _bursts(rng: random.Random, members: list[str], begin: float, end: float, cut_at: int) -> list[Burst]:
+def make_bursts(
+    rng: random.Random, members: list[str], begin: float, end: float, cut_at: int, most: int = 320
+) -> list[Burst]:
     """Some hundred bundles in all, in bursts with pauses between them."""
     bursts = []
-    total, target = 0, rng.randint(220, 320)
+    total, target = 0, rng.randint(most * 2 // 3, most)
     sizes = rng.choice(((12, 12, 30), (12, 30, 200), (30, 200, 3000)))
     to_all = rng.choice((0.2, 0.5, 0.8))
     while total < target:
@@ -201,29 +211,10 @@ def _bursts(rng: random.Random, members: list[str], begin: float, end: float, cu
     return sorted(bursts, key=lambda burst: burst.at)
 
 
-PROFILES: Mapping[str, Profile] = {
-    "channel": Profile(
-        "channel",
-        channel_plan,
-        (
-            "TCP",
-            "UDP",
-            "STATIC",
-            "MULTICAST",
-            "DNS",
-            "FAILURE",
-            "NAKACK",
-            "UNICAST3",
-            "STABLE",
-            "FIXED",
-            "FLOW",
-            "FRAG",
-        ),
-    )
-}
-
-
-def profile(name: str) -> Profile:
-    if name not in PROFILES:
-        raise UserError(f"there is no profile '{name}'{suggest(name, PROFILES)}")
-    return PROFILES[name]
+CHANNEL_PROFILE = Profile(
+    "channel",
+    channel_plan,
+    (
+        "TCP", "UDP", "STATIC", "MULTICAST", "DNS", "FAILURE", "NAKACK", "UNICAST3", "STABLE", "FIXED", "FLOW", "FRAG",
+    ),
+)  # fmt: skip

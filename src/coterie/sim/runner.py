@@ -92,7 +92,8 @@ def known_rules(profile: str) -> list[str]:
     from coterie.group.presets import REGISTRY
     from coterie.sim.profiles import profile as find
 
-    return [rule for name in find(profile).protocols for rule in REGISTRY[name].rules]
+    found = find(profile)
+    return [*(rule for name in found.protocols for rule in REGISTRY[name].rules), *found.rules]
 
 
 def run_plan(plan: Plan, trace_dir: str | None = None) -> Result:

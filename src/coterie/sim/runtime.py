@@ -133,9 +133,11 @@ class SimRuntime(Runtime):
         if self.owner.state != DEAD and self.world.sink is not None:  # clean-up after death leaves no trace
             self.world.sink(event)
 
-    def die(self) -> None:
-        """The process is gone, and its tasks with it."""
+    def die(self, cut_off: Callable[[], None] = lambda: None) -> None:
+        """The process is gone, and its tasks with it. `cut_off` is called before those end: what they do at their end,
+        as in a `finally`, reaches nobody."""
         self.world.kill(self.owner)
+        cut_off()
         for task in list(self._tasks.values()):
             task.close()
         self._tasks.clear()

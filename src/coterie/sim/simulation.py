@@ -13,15 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coterie.audit import Checker, properties
+from coterie.errors import CoterieError
 from coterie.group.channel import BufferFull, Channel
 from coterie.group.members import Address
+from coterie.group.protocols.gms.gms import Gms
 from coterie.group.protocols.unicast3 import Unicast3
 from coterie.group.stack import Layer
 from coterie.sim.clock import World
 from coterie.sim.faults import Injector
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
-from coterie.sim.plan import PEERS_NAME, Burst, Plan
+from coterie.sim.plan import PEERS_NAME, Action, Burst, Plan
 from coterie.sim.workload import Application
 from coterie.trace import Event, Json
 
@@ -109,6 +111,9 @@ class Simulation:
         for burst in plan.bursts:
             if burst.node in self.members:
                 world.at(burst.at, world.nature, self._burst, burst)
+        for action in plan.actions:
+            if action.node in self.members:
+                world.at(action.at, world.nature, self._act, action)
         self._injector.schedule(plan.faults, plan.quiet_at)
         try:
             world.run(plan.quiet_at)
@@ -144,7 +149,8 @@ class Simulation:
     def _calm(self) -> bool:
         live = self.live()
         wanted = {channel.local for channel in live}
-        return all(set(c.view.members) == wanted and not any(c.stack.held().values()) for c in live)
+        agreed = len({c.view.id for c in live}) == 1 or not any(c.stack.has(Gms) for c in live)
+        return agreed and all(set(c.view.members) == wanted and not any(c.stack.held().values()) for c in live)
 
     def live(self) -> list[Channel]:
         return [m.channel for m in self.members.values() if m.running and m.channel is not None]
@@ -176,8 +182,17 @@ class Simulation:
             **self.plan.channel,
         )  # fmt: skip
         member.app, member.channel = app, channel
+        app.channel, app.block_delay = channel, self.plan.blocks.get(local.name, 0.0)
+        app.state_size = self.plan.state_size
         self._apps[str(local)] = app
-        runtime.spawn(channel.connect())
+        runtime.spawn(self._connect(channel, local.name in self.plan.with_state))
+
+    @staticmethod
+    async def _connect(channel: Channel, state: bool) -> None:
+        try:
+            await channel.connect(state=state)
+        except CoterieError:
+            pass  # it was closed before it had its state, or there was nobody left to get it from
 
     def _collect(self, member: Member) -> None:
         """Take over the rule counters of an incarnation that is over."""
@@ -188,6 +203,32 @@ class Simulation:
     def _complain(self, name: str, text: str) -> None:
         if len(self.result.violations) < 50:
             self.result.violations.append((name, text))
+
+    # What members ask of the group.
+
+    def _act(self, action: Action) -> None:
+        member = self.members[action.node]
+        if member.running and member.channel is not None and member.node.process is not None:
+            act = self._flush if action.kind == "flush" else self._get_state
+            member.node.process.spawn(act(member, member.channel, action))
+
+    @staticmethod
+    async def _flush(member: Member, channel: Channel, action: Action) -> None:
+        targets = [m for m in channel.view.members if m.name in action.targets] or None
+        process = member.node.process
+        assert process is not None
+        try:
+            async with channel.flush(targets):
+                await process.sleep(action.hold)
+        except CoterieError:
+            pass  # somebody else held one, or we were closed
+
+    @staticmethod
+    async def _get_state(member: Member, channel: Channel, action: Action) -> None:
+        try:
+            await channel.get_state()
+        except CoterieError:
+            pass
 
     # What members send.
 

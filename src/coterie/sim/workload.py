@@ -7,11 +7,11 @@ without looking into any protocol, what is altered, doubled, reordered, misdirec
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from coterie.group.channel import Channel, ChannelClosed, Delivery, Receiver
+from coterie.group.channel import BufferFull, Channel, ChannelClosed, Delivery, Receiver
 from coterie.group.members import Address, View
 from coterie.runtime.base import Buffer
 
@@ -54,6 +54,12 @@ class Application(Receiver):
         self.local = local
         self.delay = 0.0
         """How long it takes over a batch."""
+        self.channel: Channel | None = None
+        self.block_delay = 0.0
+        """How long it takes to stop sending; if it takes time at all, it has a last word to say."""
+        self.state_size = 0
+        self._multicasts = 0
+        """How many it got: its state."""
         self.sent: dict[str, int] = {}
         """Number of the last message, by stream."""
         self._patient: dict[str, list[int]] = {}
@@ -95,6 +101,7 @@ class Application(Receiver):
 
     def receive(self, batch: list[Delivery]) -> Awaitable[None] | None:
         for delivery in batch:
+            self._multicasts += delivery.multicast
             for message in delivery.messages:
                 self._check(delivery, message)
         return self._take_time() if self.delay else None
@@ -104,6 +111,37 @@ class Application(Receiver):
 
     def view_accepted(self, view: View) -> None:
         pass
+
+    # Flushes and state.
+
+    def block(self) -> Awaitable[None] | None:
+        return self._finish_sending() if self.block_delay else None
+
+    async def _finish_sending(self) -> None:
+        await self._runtime.sleep(self.block_delay)
+        if self.channel is not None and self.channel.stack.running:
+            try:
+                self.channel.send_nowait(self.next_message("all", 20))
+                self.was_sent("all")
+            except BufferFull:
+                pass
+
+    def get_state(self) -> Iterator[bytes]:
+        return self._chunks(str(self._multicasts).encode().rjust(max(8, self.state_size)))
+
+    @staticmethod
+    def _chunks(state: bytes) -> Iterator[bytes]:
+        for start in range(0, len(state), 777):
+            yield state[start : start + 777]
+
+    async def set_state(self, chunks: AsyncIterator[Buffer]) -> None:
+        state = b"".join([bytes(chunk) async for chunk in chunks])
+        self._multicasts = int(state)
+        for sender, stream in list(self._got):  # what the state has need not come any more
+            if stream.startswith("all"):
+                del self._got[sender, stream]
+        if self.delay:
+            await self._runtime.sleep(self.delay)
 
     def _check(self, delivery: Delivery, message: Buffer) -> None:
         try:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from coterie.group.events import Event, StreamOpened, ViewChange, Writable
 from coterie.group.members import Address, View
-from coterie.group.packet import APP, MCAST, RAW, UCAST, Packet
+from coterie.group.packet import APP, MCAST, RAW, TRAIN, TRAIN_START, UCAST, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.nakack import Nakack
 from coterie.group.wire import Codec
@@ -22,6 +22,7 @@ from coterie.runtime.base import Timer
 from coterie.settings import setting
 
 if TYPE_CHECKING:
+    from coterie.group.protocols.flush_base import FlushProtocol
     from coterie.group.stack import Stack
 
 
@@ -143,6 +144,7 @@ class Flow(Protocol):
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
         self._nakack = stack.find(Nakack)
+        self._gate = cast("FlushProtocol | None", stack.by_role("flush"))
         self._report = max(1, int(self.settings.window * self.settings.report_after))
         self._all = Ledger(self.settings.window, (stack.local,), (0, 0))
         self._to: dict[Address, Ledger] = {}
@@ -165,7 +167,13 @@ class Flow(Protocol):
         return False
 
     def _has_room(self, ledger: Ledger) -> bool:
-        return ledger.open and not ledger.queue and not (ledger is self._all and self._nakack.full)
+        return not ledger.queue and self._may_go(ledger)
+
+    def _may_go(self, ledger: Ledger) -> bool:
+        """Credit, then the window, then the gate: what waits at the gate lacks nothing else."""
+        if ledger is not self._all:
+            return ledger.open
+        return ledger.open and not self._nakack.full and not (self._gate is not None and self._gate.holds_back())
 
     def _wait(self) -> None:
         if self._timer is None:
@@ -196,21 +204,31 @@ class Flow(Protocol):
     def _go_on(self, ledger: Ledger) -> None:
         ledger.settle()
         queue = ledger.queue
-        while queue and ledger.open and not (ledger is self._all and self._nakack.full):
+        while queue and self._may_go(ledger):
             self.rule("flow.goes_on")
             packet = queue.popleft()
             ledger.spend(packet)
             self.pass_down(packet)
-        if not queue and ledger.open:
+        if not queue and ledger.open and not (ledger is self._all and self._gate is not None and self._gate.shut):
             self.stack.above(self).up_event(Writable())
+
+    def finish_train(self) -> None:
+        """The gate is about to shut: a message that is half sent must not end in another view. Its rest is not much,
+        and goes without credit."""
+        queue = self._all.queue
+        while queue and queue[0].flags & (TRAIN | TRAIN_START) == TRAIN:
+            packet = queue.popleft()
+            self._all.spend(packet)
+            self.pass_down(packet)
 
     def _ask(self) -> None:
         self._timer = None
         waits = False
         if not self._has_room(self._all):
             waits = True
-            self.rule("flow.asks")
-            self.send(HowFar(True), None)
+            if self._gate is None or not self._gate.shut:  # nobody's credit would help
+                self.rule("flow.asks")
+                self.send(HowFar(True), None)
         for dest, ledger in self._to.items():
             if not self._has_room(ledger):
                 waits = True

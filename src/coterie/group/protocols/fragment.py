@@ -51,6 +51,7 @@ class Train:
         last = self.parts[-1]
         whole = Packet(b"".join(part.body for part in self.parts), None, last.proto, last.carrier, last.flags)
         whole.sender, whole.seqno, whole.conn, whole.view = last.sender, last.seqno, last.conn, last.view
+        whole.pos = last.pos
         whole.parts = tuple(self.parts)
         return whole
 

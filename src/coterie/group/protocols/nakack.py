@@ -5,85 +5,45 @@ it was stamped. Each sender numbers its bundles; receivers ask for the ones they
 when it is gone or does not answer, from anyone who still has them; everybody keeps a bundle until its sender says
 that it is stable (STABLE). A lost last bundle is noticed because a sender that falls silent repeats its highest
 number.
+
+Without agreement on views (FIXED) a stream goes on over views. With it (GMS) NAKACK is `synchronous`: a bundle is
+delivered in the view in which it was stamped, or not at all. What comes before its view waits for it, bounded. A flush
+stops all delivery (`freeze`), lets it go on up to a common cut (`advance`), and ends it (`thaw`, or the next view).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from coterie.group import bundle
-from coterie.group.events import Event, StreamEnded, ViewChange, Writable
-from coterie.group.members import Address
+from coterie.group.events import Event, StreamEnded, StreamOpened, ViewChange, Writable
+from coterie.group.members import Address, View
 from coterie.group.packet import AGAIN, APP, MCAST, TRAIN, TRAIN_END, Packet
 from coterie.group.protocol import Protocol
+from coterie.group.protocols.nakack_streams import (
+    RULES,
+    SYNCHRONOUS_RULES,
+    Ask,
+    Early,
+    Highest,
+    NakackSettings,
+    Stream,
+)
 from coterie.group.window import Ranges, Window
 from coterie.group.wire import Codec
 from coterie.runtime.base import Timer
-from coterie.settings import setting
 
 if TYPE_CHECKING:
     from coterie.group.stack import Stack
+
+__all__ = ["Ask", "Highest", "Nakack", "NakackSettings"]
 
 UNBOUNDED = 2**62
 BURIED_MAX = 1024
 CLOCK_ERROR = 1e-6
 """Clocks are floats: a sum of times is not exact."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Send me these bundles of `sender` again."""
-
-    sender: Address
-    ranges: Ranges
-
-
-@dataclass(frozen=True, slots=True)
-class Highest:
-    """The highest number that I have used: whoever has not seen it, ask."""
-
-    seqno: int
-
-
-@dataclass(frozen=True, slots=True)
-class NakackSettings:
-    window: int = setting(16384, "Bundles that may be sent and not yet stable.", unit="bundles", minimum=1)
-    ask_delay: float = setting(0.01, "From noticing a hole to asking for it.", unit="s", minimum=0)
-    ask_max_delay: float = setting(
-        0.5, "Longest pause between two requests for the same hole.", unit="s", minimum=0.001
-    )
-    ask_most: int = setting(64, "Bundles asked for at a time, per sender.", unit="bundles", minimum=1)
-    ask_others_after: int = setting(
-        3, "Requests that a sender may leave unanswered before others are asked.", minimum=1
-    )
-    highest_interval: float = setting(
-        0.1, "How soon a silent sender repeats its highest number.", unit="s", minimum=0.001
-    )
-    keep_departed: float = setting(
-        10.0, "How long a departed member's bundles are kept for those who miss some.", unit="s", minimum=0
-    )
-
-
-class Stream:
-    """One sender's multicasts as seen here."""
-
-    __slots__ = ("ask_at", "ask_delay", "asks", "departed", "rumour", "sender", "window")
-
-    def __init__(self, sender: Address, window: Window) -> None:
-        self.sender = sender
-        self.window = window
-        self.asks = 0
-        """Requests since something last moved."""
-        self.ask_at: float | None = None
-        """When to ask for what is missing; None if nothing is."""
-        self.ask_delay = 0.0
-        self.departed: float | None = None
-        """When its sender left the view."""
-        self.rumour = 0
-        """Highest number that others have heard of."""
 
 
 class Nakack(Protocol):
@@ -95,18 +55,9 @@ class Nakack(Protocol):
     needs_below = ("transport",)
     Settings = NakackSettings
     codec = Codec({1: Ask, 2: Highest})
-    rules = {
-        "nakack.ask_sender": "A hole is asked for from the sender.",
-        "nakack.ask_others": "A hole is asked for from others when its sender is gone or does not answer.",
-        "nakack.resend_own": "The sender sends again exactly what was asked for.",
-        "nakack.resend_foreign": "A member sends another's bundle again.",
-        "nakack.highest": "A sender that falls silent repeats its highest number until it is stable.",
-        "nakack.last_lost": "A lost last bundle is noticed through the highest number.",
-        "nakack.duplicate": "A bundle that came twice is delivered once.",
-        "nakack.window_full": "A sender whose window is full waits.",
-        "nakack.departed_kept": "A departed member's bundles are kept for those who miss some.",
-        "nakack.reopened": "A stream that a member lost track of starts again at a stated number.",
-    }
+    rules = RULES
+    synchronous_rules = SYNCHRONOUS_RULES
+    """Only with agreed views."""
 
     settings: NakackSettings
 
@@ -128,6 +79,13 @@ class Nakack(Protocol):
         self._was_full = False
         self._reap_timer: Timer | None = None
         self._rumour_timer: Timer | None = None
+        self.synchronous = False
+        """Bundles are delivered in the view in which they were stamped only. Membership says so."""
+        self.frozen = False
+        """A flush holds: nothing is delivered beyond its cut."""
+        self._cut: dict[Address, int] = {}
+        self._at_cut: Callable[[], None] | None = None
+        self._early = Early(self.settings.early_max)
 
     def stop(self) -> None:
         for timer in (self._ask_timer, self._highest_timer, self._reap_timer, self._rumour_timer):
@@ -188,16 +146,21 @@ class Nakack(Protocol):
     def _deliver_own(self) -> None:
         out: list[Packet] = []
         self._own_turn_comes = False
-        self.own.window.take(out)
-        self._hand_up(out)
+        if not self.frozen:
+            self.own.window.take(out)
+        if out:
+            self._hand_up(out)
 
     # Up: fill the sender's window and pass on what is in order.
 
     def up(self, batch: list[Packet]) -> None:
         out: list[Packet] = []
-        streams = self.streams
+        streams, tag = self.streams, self.stack.view.tag if self.synchronous else None
         for packet in batch:
             if packet.carrier == MCAST:
+                if packet.view != tag and tag is not None:
+                    self._of_other_view(packet, tag)
+                    continue
                 stream = streams.get(packet.sender)
                 if stream is None:
                     self.count("unknown_sender")
@@ -215,7 +178,11 @@ class Nakack(Protocol):
                     self.stack.trace.emit("receive", sender=packet.sender, first=packet.seqno, last=packet.seqno)
                 if packet.seqno == window.delivered + 1:
                     stream.asks = 0
-                    window.take(out)
+                    if not self.frozen:
+                        window.take(out)
+                    else:
+                        self.rule("nakack.frozen")
+                        self._take_to_cut(stream, out)
                 if window.delivered != window.received:
                     self._ask_soon(stream)
             elif packet.proto == self.id:
@@ -224,6 +191,18 @@ class Nakack(Protocol):
                 out.append(packet)
         if out:
             self._hand_up(out)
+        if self._at_cut is not None:
+            self._look_at_cut()
+
+    def _of_other_view(self, packet: Packet, tag: int) -> None:
+        """Counters of views rise, so a higher one is a view to come; all others are over, or never ours."""
+        if packet.view >> 32 <= tag >> 32:
+            self.count("old_view")
+            self.rule("nakack.old_view")
+        elif self._early.keep(packet):
+            self.rule("nakack.early")
+        else:
+            self.count("early_dropped")  # asked for again when the view is here
 
     def _hand_up(self, out: list[Packet]) -> None:
         if self.stack.trace.on:
@@ -241,6 +220,8 @@ class Nakack(Protocol):
                 self._resend(packet.sender, sender, ranges)
             case Highest(seqno):
                 stream = self.streams.get(packet.sender)
+                if self.synchronous and packet.view != self.stack.view.tag:
+                    return
                 if stream is not None and seqno > stream.window.received:
                     self._believe(stream, seqno)
 
@@ -306,6 +287,8 @@ class Nakack(Protocol):
     def _whom_to_ask(self, stream: Stream) -> Address | None:
         """The sender; or, if it is gone or has not answered several times, the others in turn."""
         members = self.stack.view.members
+        if stream.holder is not None and stream.asks < self.settings.ask_others_after:
+            return stream.holder
         patience = self.settings.ask_others_after
         if stream.sender in members and (stream.asks < patience or stream.asks % 2 == 0):
             self.rule("nakack.ask_sender")
@@ -345,7 +328,9 @@ class Nakack(Protocol):
             return  # all of it is stable: silence is fine
         if self.sent == self._sent_at_last_run:
             self.rule("nakack.highest")
-            self.send(Highest(self.sent), None)
+            packet = Packet(self.codec.encode(Highest(self.sent)), None, self.id)
+            packet.view = self.stack.view.tag
+            self.pass_down(packet)
         self._sent_at_last_run = self.sent
         self._highest_timer = self.runtime.call_later(self.settings.highest_interval, self._tell_highest)
 
@@ -397,6 +382,93 @@ class Nakack(Protocol):
         if out:
             self._hand_up(out)
 
+    # What a flush asks for.
+
+    def delivered(self) -> dict[Address, int]:
+        """Per member of the view: the highest number delivered here. What we have stamped is as good as delivered."""
+        delivered = {s.sender: s.window.delivered for s in self.streams.values() if s.departed is None}
+        return delivered | {self.stack.local: self.sent}
+
+    def freeze(self) -> dict[Address, int]:
+        """Deliver nothing more, and say how far everything is delivered."""
+        if not self.frozen:
+            self._deliver_own()
+            self.frozen = True
+        return self.delivered()
+
+    def advance(self, cut: Mapping[Address, int], holders: Mapping[Address, Address], done: Callable[[], None]) -> None:
+        """Deliver up to the cut, with the help of those who have it all; `done` is called when that is so."""
+        self._cut = dict(cut)
+        self._at_cut = done
+        out: list[Packet] = []
+        for sender, last in cut.items():
+            stream = self.streams.get(sender)
+            if stream is None:
+                continue
+            self._take_to_cut(stream, out)
+            if stream.window.delivered < last:
+                self.rule("nakack.advanced")
+                stream.holder, stream.asks = holders.get(sender), 0
+                stream.window.told(last)
+                self._ask_after(stream, 0.0)
+        if out:
+            self._hand_up(out)
+        self._wake_to_ask()
+        self._look_at_cut()
+
+    def _take_to_cut(self, stream: Stream, out: list[Packet]) -> None:
+        stream.window.take_upto(out, self._cut.get(stream.sender, 0))
+
+    def _look_at_cut(self) -> None:
+        done = self._at_cut
+        delivered = self.delivered()
+        if done is not None and all(delivered.get(sender, last) >= last for sender, last in self._cut.items()):
+            self._at_cut = None
+            done()
+
+    def thaw(self) -> None:
+        """The flush is over, and the view goes on."""
+        self._end_flush()
+        out: list[Packet] = []
+        for stream in self.streams.values():
+            stream.window.take(out)
+        if out:
+            self._hand_up(out)
+
+    def _end_flush(self) -> None:
+        self.frozen = False
+        self._cut.clear()
+        self._at_cut = None
+        for stream in self.streams.values():
+            stream.holder = None
+
+    # What agreed membership tells.
+
+    def install(self, view: View, starts: Mapping[Address, int]) -> list[Event]:
+        """A new view, in which each member's stream starts at a number. Returns what the layers above must be told."""
+        self._end_flush()
+        events: list[Event] = []
+        for sender in [sender for sender in self.streams if sender not in view]:
+            self._discard_all(self.streams.pop(sender))
+            events.append(StreamEnded(sender, MCAST, 0))
+        for member in view.members:
+            stream, start = self.streams.get(member), starts[member]
+            if stream is None or stream.window.delivered != start - 1:
+                self.streams[member] = Stream(member, Window(start - 1, self.settings.window))
+                events.append(StreamOpened(member, start))
+            else:
+                stream.window.cut_off()  # of the old view, and whoever sent it after the cut does not come along
+                stream.rumour = 0
+        if early := self._early.take(view.tag):
+            self.runtime.call_soon(self.up, early)  # when everybody knows the view
+        return events
+
+    def _discard_all(self, stream: Stream) -> None:
+        if self.stack.trace.on:
+            self.stack.trace.emit(
+                "discard", view=self.stack.view.id, sender=stream.sender, last=stream.window.received, reason="left"
+            )
+
     def has(self, sender: Address) -> bool:
         return sender in self.streams
 
@@ -408,7 +480,7 @@ class Nakack(Protocol):
         }
 
     def down_event(self, event: Event) -> None:
-        if isinstance(event, ViewChange):
+        if isinstance(event, ViewChange) and not self.synchronous:
             self._view_changed(event)
         super().down_event(event)
 
@@ -445,14 +517,7 @@ class Nakack(Protocol):
         for stream in departed:
             assert stream.departed is not None
             if stream.departed <= deadline:
-                if self.stack.trace.on:
-                    self.stack.trace.emit(
-                        "discard",
-                        view=self.stack.view.id,
-                        sender=stream.sender,
-                        last=stream.window.received,
-                        reason="left",
-                    )
+                self._discard_all(stream)
                 del self.streams[stream.sender]
                 self._bury(stream)
         if any(s.departed is not None for s in self.streams.values()):

@@ -109,6 +109,8 @@ class Stable(Protocol):
         member = packet.sender
         if not isinstance(digest, Digest) or member not in self.stack.view:
             return
+        if self._nakack.synchronous and packet.view != self.stack.view.tag:
+            return  # what is stable there need not be stable here
         for sender, (_, received) in digest.streams.items():
             self._nakack.heard_of(sender, received)
         delivered, _ = digest.streams.get(self.stack.local, (0, 0))
@@ -150,7 +152,9 @@ class Stable(Protocol):
         self._bytes = self._bundles = 0
         self._owed = False
         self.count("digests")
-        self.send(Digest(self._nakack.digest(), self._stable, self._keeps()), None)
+        packet = Packet(self.codec.encode(Digest(self._nakack.digest(), self._stable, self._keeps())), None, self.id)
+        packet.view = self.stack.view.tag
+        self.pass_down(packet)
 
     def _keeps(self) -> bool:
         return self._nakack.held()["unstable"] > 0

@@ -11,6 +11,7 @@ unicast3_entries.py.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from coterie.errors import UserError
@@ -63,6 +64,8 @@ class Unicast3(Protocol):
         self._task_timer: Timer | None = None
         self._ack_timer: Timer | None = None
         self._acks_due: dict[Address, ReceiverEntry] = {}
+        self._awaited: Mapping[Address, tuple[int, int]] = {}
+        self._on_awaited: Callable[[], None] | None = None
 
     def start(self) -> None:
         # Rises also over restarts of a process that keeps its address.
@@ -167,6 +170,8 @@ class Unicast3(Protocol):
             self._hand_up(out)
         for entry in touched.values():
             self._ack(entry, now)
+        if self._on_awaited is not None:
+            self._look_at_awaited()
 
     def _take(self, entry: ReceiverEntry, window: Window, packet: Packet, out: list[Packet]) -> None:
         if packet.seqno == window.delivered + 1 and not window.slots:
@@ -458,6 +463,38 @@ class Unicast3(Protocol):
                 state=entry.state.name, unacked=len(entry.unacked) if isinstance(entry, SenderEntry) else None,
                 peer_left=entry.left,
             )  # fmt: skip
+
+    # What a flush asks for.
+
+    def sent_digest(self) -> dict[Address, tuple[int, int]]:
+        """By member of the view: the connection to it, and the last unit of the application on that, if it may not
+        have arrived yet. Units of protocols do not count: a flush's own messages are among them, and state."""
+        return {
+            peer: (entry.conn, entry.of_app)
+            for peer, entry in self.senders.items()
+            if entry.of_app > entry.acked and peer in self.stack.view
+        }
+
+    def received_digest(self) -> dict[Address, tuple[int, int]]:
+        """By member of the view: the last connection from it, and the last unit delivered on that."""
+        digest = {peer: (stone.conn, stone.delivered) for peer, stone in self._graves.stones.items()}
+        for peer, entry in self.receivers.items():
+            if entry.window is not None:
+                digest[peer] = (entry.conn, entry.window.delivered)
+        return {peer: digest[peer] for peer in self.stack.view.members if peer in digest}
+
+    def await_units(self, upto: Mapping[Address, tuple[int, int]], done: Callable[[], None]) -> None:
+        """Call `done` when what these members sent us is delivered up to a connection and a number. The next call takes
+        the place of this one; nobody is given up by itself."""
+        self._awaited, self._on_awaited = upto, done
+        self._look_at_awaited()
+
+    def _look_at_awaited(self) -> None:
+        received = self.received_digest() if self._awaited else {}
+        done = self._on_awaited
+        if done is not None and all(received.get(peer, (0, 0)) >= unit for peer, unit in self._awaited.items()):
+            self._on_awaited = None
+            done()
 
     # Views: a member that left is not waited for.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from coterie.group.members import Address, View
-from coterie.group.packet import FIRST, TRAIN, TRAIN_END, Packet
+from coterie.group.packet import APP, FIRST, TRAIN, TRAIN_END, Packet
 from coterie.group.window import Window
 
 
@@ -30,7 +30,9 @@ class SenderEntry:
     Invariant: acked <= sent, and `unacked` holds exactly the numbers from acked+1 to sent.
     """
 
-    __slots__ = ("_last_run", "acked", "conn", "in_train", "left", "peer", "sent", "state", "touched", "unacked")
+    __slots__ = (
+        "_last_run", "acked", "conn", "in_train", "left", "of_app", "peer", "sent", "state", "touched", "unacked",
+    )  # fmt: skip
 
     def __init__(self, peer: Address, conn: int, now: float) -> None:
         self.peer = peer
@@ -44,12 +46,16 @@ class SenderEntry:
         """The peer is not in the view."""
         self.in_train = False
         """The last unit was part of a message, and more of it follows."""
+        self.of_app = 0
+        """The last unit of the application."""
         self._last_run = (0, 0)
 
     def stamp(self, packet: Packet, local: Address) -> None:
         """Give a unit its number and keep it."""
         self.sent += 1
         packet.seqno = self.sent
+        if packet.proto == APP:
+            self.of_app = self.sent
         packet.conn = self.conn
         packet.sender = local
         if self.sent == 1:

@@ -1,0 +1,360 @@
+"""A member's side of flushes: which ones it takes part in, and the way to the cut.
+
+The gate is shut as long as one flush holds. Flushes for views go first: while one holds, others wait to begin, and
+what others had under way is broken off; of two for views, the later one. So nobody is led past the cut of a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coterie.group.events import OtherView
+from coterie.group.members import Address, View, ViewId
+from coterie.group.protocols.flush_base import Kind
+from coterie.group.protocols.flush_messages import Cut, Digest, Reconciled, StartFlush, StartFlushFail, Units
+from coterie.runtime.base import Timer
+
+if TYPE_CHECKING:
+    from coterie.group.protocols.flush_common import Flushing
+
+Key = tuple[Address, int]
+"""A flush: its leader, and the number by which the leader knows it."""
+INHERITED = 0
+"""The number of a flush that a joiner was told of: it holds, but nobody has said more."""
+JOINER = -1
+"""The number under which a joiner waits for those who were in the view before it."""
+KEPT_MAX = 64
+
+
+@dataclass(slots=True)
+class Hold:
+    """One of `flush_leaders`: a flush that this member takes part in."""
+
+    leader: Address
+    number: int
+    kind: Kind
+    round: int = 0
+    targets: tuple[Address, ...] = ()
+    answered: bool = False
+    """In this round."""
+    orphan: bool = False
+    """Its leader is suspected, and a successor must flush before the gate may open."""
+    rest: bool = False
+    """The flush itself is over here: only the gate stays shut until something else has happened."""
+    views: int = 0
+    """Installed since it began."""
+    timer: Timer | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.leader, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """How far we have to come for one flush, and what is to be said then."""
+
+    cut: Digest
+    holders: dict[Address, Address]
+    waits: Units
+    then: Callable[[], None]
+
+
+class Holding:
+    def __init__(self, flush: Flushing) -> None:
+        self.flush = flush
+        self.holds: dict[Key, Hold] = {}
+        self._view_key: Key | None = None
+        """The flush for a view that began last."""
+        self._later: dict[Key, StartFlush] = {}
+        """What cannot begin yet: it is of a view to come, or a view change goes first."""
+        self._over: dict[Address, ViewId] = {}
+        """Leaders that said in a view to come that their flush is over."""
+        self._goals: dict[Key, Goal] = {}
+        self._pursuit = 0
+        """Counts ways to cuts: what was asked for on an earlier one is of no interest."""
+        self._steps_left = 0
+        self.at_cut = False
+        """A leader has said how far to go, and no new round has begun since."""
+
+    def stop(self) -> None:
+        for hold in self.holds.values():
+            if hold.timer is not None:
+                hold.timer.cancel()
+
+    def leaders(self) -> tuple[Address, ...]:
+        holds = [h for h in self.holds.values() if h.kind is not Kind.VIEW and not h.orphan and not h.rest]
+        return tuple(dict.fromkeys(hold.leader for hold in holds))
+
+    # START-FLUSH.
+
+    def start(self, leader: Address, start: StartFlush, kept: bool = False) -> None:
+        flush, ours, key = self.flush, self.flush.stack.view.id, (leader, start.number)
+        if start.view != ours:
+            if start.view > ours:
+                flush.note("later_view")
+                self._keep(key, start)
+            elif not kept:
+                flush.note("older_view")
+                flush.stack.below(flush).down_event(OtherView(leader, start.view, leader, ours=True))
+            return
+        if leader not in flush.stack.view or start.kind not in list(Kind):
+            flush.count("malformed")
+            return
+        if start.kind != Kind.VIEW and self._for_view():
+            flush.note("deferred")
+            self._keep(key, start)
+            return
+        hold = self.holds.get(key) or self._join(leader, start)
+        if hold is None:
+            flush.note("fail")
+            flush.tell(leader, StartFlushFail(start.number, start.round))
+            return
+        hold.round, hold.targets, hold.answered = start.round, start.targets, False
+        hold.orphan = self.at_cut = False
+        if hold.kind is Kind.VIEW:
+            self._view_key = key
+            self._give_up_goals()
+            flush.leading.paused()
+        else:
+            self._drop_goal(key)
+        if flush.shut:
+            flush.ready(hold)
+        else:
+            flush.gate.close()
+
+    def _join(self, leader: Address, start: StartFlush) -> Hold | None:
+        """None if another flush holds that this one cannot run beside."""
+        flush, kind = self.flush, Kind(start.kind)
+        for_view = kind is Kind.VIEW
+        replaced = [h for h in self.holds.values() if h.leader == leader and (h.kind is Kind.VIEW) == for_view]
+        if any(self._conflicts(kind, hold) for hold in self.holds.values() if hold not in replaced):
+            return None
+        if len(self.holds) > len(replaced):
+            flush.note("joins")
+        for hold in replaced:  # its end did not reach us, or it starts over
+            self._leave(hold, "stop")
+        flush.note("start")
+        return self._add(Hold(leader, start.number, kind))
+
+    def _conflicts(self, kind: Kind, other: Hold) -> bool:
+        if Kind.VIEW in (kind, other.kind) or other.orphan or other.rest:
+            return False
+        return kind is Kind.EXCLUSIVE or other.kind is Kind.EXCLUSIVE
+
+    def _add(self, hold: Hold) -> Hold:
+        flush = self.flush
+        self.holds[hold.key] = hold
+        if hold.kind is Kind.EXCLUSIVE:
+            hold.timer = flush.runtime.call_later(flush.longest(hold.kind), self._hold_too_long, hold)
+        if flush.stack.trace.on:
+            flush.stack.trace.emit(
+                "flush_joined", view=flush.stack.view.id, leader=str(hold.leader), number=hold.number,
+                mode=hold.kind.name.lower(),
+            )  # fmt: skip
+        return hold
+
+    def _keep(self, key: Key, start: StartFlush) -> None:
+        self._later[key] = start
+        if len(self._later) > KEPT_MAX:
+            del self._later[next(iter(self._later))]
+            self.flush.count("starts_dropped")
+
+    def inherit(self, leaders: tuple[Address, ...]) -> None:
+        """These hold flushes in the view that we come to."""
+        view = self.flush.stack.view
+        for leader in leaders:
+            if leader in view and self._over.get(leader, ViewId(0, leader)) < view.id and leader not in self.leaders():
+                self.flush.note("inherited")
+                self._add(Hold(leader, INHERITED, Kind.SHARED, answered=True))
+                self.flush.gate.close_before_view()
+
+    def wait_for_view(self, leader: Address) -> None:
+        """Those who were here before us have not opened their gates yet."""
+        hold = Hold(leader, JOINER, Kind.VIEW, answered=True, rest=True)
+        self.holds[hold.key] = hold
+        self.flush.gate.close_before_view()
+
+    def gate_shut(self) -> None:
+        """Each leader that waits for it is told."""
+        for hold in list(self.holds.values()):
+            if self.flush.shut and not hold.answered and self.holds.get(hold.key) is hold:
+                self.flush.ready(hold)
+
+    # STOP-FLUSH, ABORT-FLUSH, and the ends that come by themselves.
+
+    def find(self, leader: Address, number: int, view: ViewId) -> Hold | None:
+        """The flush that its leader says is over; a joiner knows it by no number."""
+        self._later.pop((leader, number), None)
+        if view > self.flush.stack.view.id:
+            self._over[leader] = view
+            if len(self._over) > KEPT_MAX:
+                del self._over[next(iter(self._over))]
+        return self.holds.get((leader, number)) or self.holds.get((leader, INHERITED))
+
+    def over(self, hold: Hold) -> None:
+        """STOP-FLUSH. What a successor has flushed need not stay shut for its predecessor."""
+        self._leave(hold, "stop")
+        for other in list(self.holds.values()):
+            if other.orphan and (hold.kind is Kind.VIEW or other.kind is not Kind.VIEW):
+                self._leave(other, "suspect")
+        self.flush.note("stop" if not self.holds else "stop_not_last")
+        self.settle()
+
+    def end(self, hold: Hold, reason: str) -> None:
+        self._leave(hold, reason)
+        self.settle()
+
+    def _hold_too_long(self, hold: Hold) -> None:
+        hold.timer = None
+        self.flush.note("exclusive_max")
+        self.end(hold, "timeout")
+
+    def end_all(self) -> None:
+        """The gate has been shut for too long."""
+        for hold in list(self.holds.values()):
+            self._leave(hold, "timeout")
+        self.flush.gate.open()
+        self.settle()
+
+    def _leave(self, hold: Hold, reason: str) -> None:
+        flush = self.flush
+        if self.holds.get(hold.key) is not hold:
+            return
+        del self.holds[hold.key]
+        if hold.timer is not None:
+            hold.timer.cancel()
+        if flush.stack.trace.on and not hold.rest:
+            flush.stack.trace.emit(
+                "flush_left", view=flush.stack.view.id, leader=str(hold.leader), number=hold.number, reason=reason
+            )
+        self._drop_goal(hold.key)
+        flush.left(hold)
+
+    def leave_rest(self, hold: Hold, reason: str) -> Hold:
+        """The flush is over here, but the gate stays shut for something that is to follow."""
+        self._leave(hold, reason)
+        rest = Hold(hold.leader, hold.number, Kind.SHARED, targets=hold.targets, answered=True, rest=True)
+        self.holds[rest.key] = rest
+        return rest
+
+    def settle(self) -> None:
+        """After every end: what waited may begin; if nothing holds, the gate opens."""
+        if not self._for_view():
+            later, self._later = self._later, {}
+            for (leader, _), start in later.items():
+                self.start(leader, start, kept=True)
+            self.flush.leading.go_on()
+        if not self.holds:
+            self.flush.gate.open()
+
+    def _for_view(self) -> bool:
+        return any(hold.kind is Kind.VIEW for hold in self.holds.values())
+
+    # SUSPECT and view changes.
+
+    def suspected(self, members: tuple[Address, ...]) -> None:
+        for hold in [hold for hold in self.holds.values() if hold.leader in members]:
+            if hold.kind is Kind.VIEW:
+                self.flush.note("orphaned")
+                hold.orphan = True
+            elif self.flush.successor_flushes and not hold.rest:
+                self.leave_rest(hold, "suspect").orphan = True
+            else:
+                self.flush.note("suspect_leader")
+                self._leave(hold, "suspect")
+        self._later = {k: s for k, s in self._later.items() if k[0] not in members or s.kind == Kind.VIEW}
+        if any(member in goal.waits for goal in self._goals.values() for member in members):
+            self._pursue()
+        self.settle()
+
+    def trusted(self, members: tuple[Address, ...]) -> None:
+        for hold in self.holds.values():
+            if hold.leader in members and not hold.rest:
+                hold.orphan = False
+
+    def view_changed(self, view: View) -> None:
+        self._give_up_goals()
+        for hold in list(self.holds.values()):
+            hold.views += 1
+            if hold.leader not in view:
+                self.flush.note("view_leader")
+                self._leave(hold, "view")
+            elif hold.kind is Kind.VIEW and hold.views > 1:  # its end got lost while we were in different views
+                self._leave(hold, "view")
+        self._over = {leader: over for leader, over in self._over.items() if over > view.id}
+        if self._for_view():  # what is of this view and for the next one need not wait
+            for key, start in list(self._later.items()):
+                if start.kind == Kind.VIEW:
+                    del self._later[key]
+                    self.start(key[0], start, kept=True)
+        self.settle()
+
+    # Reconciliation.
+
+    def cut(self, leader: Address, cut: Cut) -> None:
+        hold = self.holds.get((leader, cut.number))
+        if hold is None or hold.round != cut.round or not hold.answered or not self.current(hold):
+            return
+        self.at_cut = True
+        self.pursue(hold, Goal(cut.cut, cut.holders, cut.waits, partial(self._say_reconciled, hold, cut.round)))
+
+    def _say_reconciled(self, hold: Hold, round: int) -> None:
+        self.flush.tell(hold.leader, Reconciled(hold.number, round, self.flush.delivered()))
+
+    def current(self, hold: Hold) -> bool:
+        """No other flush goes before this one."""
+        if hold.kind is not Kind.VIEW:
+            return not self._for_view()
+        return hold.key == self._view_key or self._view_key not in self.holds
+
+    def pursue(self, hold: Hold, goal: Goal) -> None:
+        self._goals[hold.key] = goal
+        self._pursue()
+
+    def _pursue(self) -> None:
+        """On to the farthest of all cuts that we were given; those who gave them are told when we are there."""
+        self._pursuit += 1
+        cut: Digest = {}
+        holders: dict[Address, Address] = {}
+        waits: Units = {}
+        for goal in self._goals.values():
+            for sender, last in goal.cut.items():
+                cut[sender] = max(last, cut.get(sender, 0))
+            holders |= goal.holders
+            for peer, unit in goal.waits.items():
+                if peer not in self.flush.suspects:
+                    waits[peer] = max(unit, waits.get(peer, (0, 0)))
+        self._steps_left = 2
+        done = partial(self._step_done, self._pursuit)
+        self.flush.unicast3.await_units(waits, done)
+        self.flush.nakack.advance(cut, holders, done)
+
+    def _step_done(self, pursuit: int) -> None:
+        if pursuit == self._pursuit:
+            self._steps_left -= 1
+            if not self._steps_left:
+                goals, self._goals = self._goals, {}
+                for goal in goals.values():
+                    goal.then()
+
+    def _drop_goal(self, key: Key) -> None:
+        if self._goals.pop(key, None) is not None:
+            if self._goals:
+                self._pursue()
+            else:
+                self._give_up_goals()
+
+    def _give_up_goals(self) -> None:
+        """Stay where we are."""
+        self._pursuit += 1
+        self._goals.clear()
+        if self.flush.nakack.frozen:
+            self.flush.nakack.advance({}, {}, lambda: None)
+            self.flush.unicast3.await_units({}, lambda: None)
+
+    def held(self) -> dict[str, int]:
+        return {"holds": len(self.holds), "kept": len(self._later)}

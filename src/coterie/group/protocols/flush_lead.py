@@ -1,0 +1,406 @@
+"""The leader's side of a flush: SUSPEND, answers, reconciliation, RESUME.
+
+    (asked for) --> WAITING        another flush of this member must end first
+                --> STARTING       START-FLUSH is out; an answer of each target is expected
+    STARTING    --> HELD           all have answered, and are equally far
+                --> RECONCILING    they are not: the cut is out
+    RECONCILING --> HELD           everybody is exactly there
+                --> STARTING       somebody is not, or is gone: the next round
+    STARTING, RECONCILING --> PAUSED --> STARTING     a view change goes first
+    any         --> OVER           RESUME, a failure, or its time is up
+
+A member leads at most one flush for a view, and at most one of another kind, at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from coterie.group.members import Address, View
+from coterie.group.protocols.flush_base import Done, Kind, Outcome
+from coterie.group.protocols.flush_messages import AbortFlush, Cut, Digest, StartFlush, StartFlushOk, StopFlush, Units
+from coterie.runtime.base import Timer
+
+if TYPE_CHECKING:
+    from coterie.group.protocols.flush_common import Flushing
+
+CLOCK_ERROR = 1e-6
+
+
+class Phase(Enum):
+    WAITING = 1
+    STARTING = 2
+    RECONCILING = 3
+    PAUSED = 4
+    HELD = 5
+    OVER = 6
+
+
+class Lead:
+    """One flush that this member leads: the FlushState of the document, as far as it is the leader's."""
+
+    __slots__ = (
+        "answers", "cut", "dropped", "expected", "handles", "kind", "limit", "number", "phase", "round", "strayed",
+        "targets", "timer", "told", "total",
+    )  # fmt: skip
+
+    def __init__(self, number: int, kind: Kind, targets: tuple[Address, ...], total: bool, done: Done) -> None:
+        self.number = number
+        self.kind = kind
+        self.targets = targets
+        self.total = total
+        """All of the view: it stays so when members come."""
+        self.handles: dict[int, Done] = {number: done}
+        """Who asked for it, by the number that they know it by."""
+        self.phase = Phase.WAITING
+        self.round = 0
+        self.expected: dict[Address, None] = {}
+        """`start_flush_set`: of whom an answer is expected in this phase."""
+        self.told: dict[Address, None] = {}
+        """`stop_flush_set`: who must hear when it is over."""
+        self.answers: dict[Address, StartFlushOk] = {}
+        self.dropped = False
+        """Somebody went away in this round: its stream has no known end."""
+        self.strayed = False
+        """Somebody is not at the cut."""
+        self.cut: Digest = {}
+        self.limit = 0.0
+        """When it is over in any case."""
+        self.timer: Timer | None = None
+
+
+class Leading:
+    def __init__(self, flush: Flushing) -> None:
+        self.flush = flush
+        self.leads: dict[int, Lead] = {}
+        """Those that run, by number."""
+        self._queue: deque[Lead] = deque()
+        self._numbers = 0
+        self._led_in_view = False
+        """Since this view began: a joiner of the next may have been told that our flush holds."""
+
+    def stop(self) -> None:
+        under_way = [lead for lead in (*self.leads.values(), *self._queue) if lead.phase is not Phase.HELD]
+        for lead in (*self.leads.values(), *self._queue):
+            self._end(lead)
+        self._queue.clear()
+        for lead in under_way:
+            self._answer(lead, Outcome(False, 0, reason="the channel was closed"))
+
+    # SUSPEND.
+
+    def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done) -> int:
+        self._numbers += 1
+        number = self._numbers
+        flush, members = self.flush, self.flush.members
+        if not members and kind is not Kind.VIEW:
+            done(Outcome(False, number, reason="this member is in no view yet"))
+            return number
+        members = flush.stack.view.members
+        targets = tuple(m for m in members if m in targets)
+        lead = Lead(number, kind, targets, all(m in targets or m in flush.suspects for m in members), done)
+        other = self._for_view() if kind is Kind.VIEW else self._own()
+        if other is None:
+            self._begin(lead)
+        elif kind is Kind.VIEW:
+            flush.note("replaced")
+            self._replace(other, lead)
+            self._begin(lead)
+        elif kind is other.kind is Kind.SHARED and set(targets) <= set(other.targets):
+            flush.note("suspend_again")
+            other.handles[number] = done
+            if other.phase is Phase.HELD:
+                done(Outcome(True, number, other.targets, dict(other.cut)))
+        elif len(self._queue) < flush.settings.waiting_max:
+            flush.note("waits")
+            self._queue.append(lead)
+        else:
+            flush.count("too_many_waiting")
+            done(Outcome(False, number, reason="too many flushes of this member wait already"))
+        return number
+
+    def _for_view(self) -> Lead | None:
+        return next((lead for lead in self.leads.values() if lead.kind is Kind.VIEW), None)
+
+    def _own(self) -> Lead | None:
+        """The one that runs for this member's own ends: state transfer, or the application."""
+        return next((lead for lead in self.leads.values() if lead.kind is not Kind.VIEW), None)
+
+    def _replace(self, old: Lead, new: Lead) -> None:
+        """A view change starts over: whoever is a target of both hears of the new one only."""
+        held = old.phase is Phase.HELD
+        self._end(old)
+        self._trace("flush_ended" if held else "flush_failed", old, reason=None if held else "replaced")
+        self._tell_over(old, [m for m in old.told if m not in new.targets])
+        if not held:
+            self._answer(old, Outcome(False, 0, reason="replaced by a later one"))
+
+    def _begin(self, lead: Lead) -> None:
+        flush = self.flush
+        self.leads[lead.number] = lead
+        self._led_in_view |= lead.kind is not Kind.VIEW
+        lead.limit = flush.runtime.now() + flush.longest(lead.kind)
+        self._trace("flush_started", lead, targets=lead.targets)
+        flush.note("suspend")
+        self._next_round(lead)
+
+    def _next_round(self, lead: Lead) -> None:
+        flush, local = self.flush, self.flush.stack.local
+        lead.targets = tuple(m for m in lead.targets if m not in flush.suspects or m == local)
+        if not lead.targets:
+            self._fail(lead, "nobody is left to be flushed")
+            return
+        lead.round += 1
+        lead.phase = Phase.STARTING
+        lead.answers = {}
+        lead.dropped = lead.strayed = False
+        lead.expected = dict.fromkeys(lead.targets)
+        lead.told |= lead.expected
+        self._wait(lead)
+        start = StartFlush(lead.number, lead.round, flush.stack.view.id, lead.kind, lead.targets)
+        flush.tell_all([m for m in lead.targets if m != local], start)
+        if local in lead.expected:  # last: the others can begin meanwhile
+            flush.holding.start(local, start)
+
+    # Answers.
+
+    def answered(self, peer: Address, answer: StartFlushOk) -> None:
+        """START-FLUSH-OK, or FLUSH_COMPLETED."""
+        lead = self._expecting(peer, answer.number, answer.round, Phase.STARTING)
+        if lead is not None:
+            del lead.expected[peer]
+            lead.answers[peer] = answer
+            if not lead.expected:
+                self._all_answered(lead)
+
+    def refused(self, peer: Address, number: int, round: int) -> None:
+        """START-FLUSH-FAIL."""
+        lead = self._expecting(peer, number, round, Phase.STARTING)
+        if lead is not None:
+            self.flush.note("abort")
+            self._fail(lead, f"{peer} takes part in another flush")
+
+    def reconciled(self, peer: Address, number: int, round: int, digest: Digest) -> None:
+        lead = self._expecting(peer, number, round, Phase.RECONCILING)
+        if lead is not None:
+            del lead.expected[peer]
+            lead.strayed |= any(digest.get(member, 0) != last for member, last in lead.cut.items())
+            if not lead.expected:
+                if lead.strayed:
+                    self._again(lead)
+                else:
+                    self._hold(lead)
+
+    def _expecting(self, peer: Address, number: int, round: int, phase: Phase) -> Lead | None:
+        lead = self.leads.get(number)
+        if lead is None or lead.phase is not phase or lead.round != round or peer not in lead.expected:
+            return None  # of an earlier round, or of one that is over
+        return lead
+
+    def _all_answered(self, lead: Lead) -> None:
+        answers = lead.answers
+        if not answers:
+            self._fail(lead, "nobody has answered")
+            return
+        members = self.flush.stack.view.members
+        lead.cut = {m: max(answer.digest.get(m, 0) for answer in answers.values()) for m in members}
+        missed = {
+            m: next(h for h in (m, *answers) if h in answers and answers[h].digest.get(m, 0) == last)
+            for m, last in lead.cut.items()
+            if any(answer.digest.get(m, 0) != last for answer in answers.values())
+        }
+        waits = {m: self._missed_units(m, answers) for m in answers}
+        if missed or any(waits.values()) or (lead.dropped and self.flush.delivers_ahead):
+            self.flush.note("reconcile")
+            if any(waits.values()):
+                self.flush.note("unicasts")
+            self._reconcile(lead, missed, waits)
+        else:
+            self.flush.note("same_digests")
+            self._hold(lead)
+
+    def _missed_units(self, member: Address, answers: dict[Address, StartFlushOk]) -> Units:
+        """What those who take part sent to this one before the flush, and it has not delivered. A higher connection
+        comes after everything of a lower one."""
+        received = answers[member].received
+        return {
+            peer: answer.sent[member]
+            for peer, answer in answers.items()
+            if member in answer.sent and received.get(peer, (0, 0)) < answer.sent[member]
+        }
+
+    def _reconcile(self, lead: Lead, holders: dict[Address, Address], waits: dict[Address, Units]) -> None:
+        flush, local = self.flush, self.flush.stack.local
+        lead.phase = Phase.RECONCILING
+        lead.targets = tuple(m for m in lead.targets if m in lead.answers)
+        lead.expected = dict.fromkeys(lead.targets)
+        self._wait(lead)
+        for member in sorted(lead.targets, key=lambda m: m == local):  # ourselves last
+            flush.tell(member, Cut(lead.number, lead.round, lead.cut, holders, waits[member]))
+
+    def _again(self, lead: Lead) -> None:
+        self.flush.note("new_round")
+        self.flush.count("rounds")
+        self._next_round(lead)
+
+    def _hold(self, lead: Lead) -> None:
+        """SUSPEND_OK."""
+        lead.phase = Phase.HELD
+        self._trace("flush_held", lead, targets=lead.targets)
+        self._answer(lead, Outcome(True, 0, lead.targets, lead.cut))
+
+    def _answer(self, lead: Lead, outcome: Outcome) -> None:
+        for number, done in list(lead.handles.items()):
+            done(Outcome(outcome.ok, number, outcome.answered, dict(outcome.cut), outcome.reason))
+
+    # Time.
+
+    def _wait(self, lead: Lead) -> None:
+        self._wake_at(lead, self.flush.runtime.now() + self.flush.settings.timeout)
+
+    def _wake_at(self, lead: Lead, time: float) -> None:
+        if lead.timer is not None:
+            lead.timer.cancel()
+        delay = min(time, lead.limit) - self.flush.runtime.now()
+        lead.timer = self.flush.runtime.call_later(max(0.0, delay), self._time_is_up, lead)
+
+    def _time_is_up(self, lead: Lead) -> None:
+        lead.timer = None
+        flush = self.flush
+        if flush.runtime.now() >= lead.limit - CLOCK_ERROR:
+            if lead.phase is Phase.HELD:
+                flush.note("leader_limit")
+                self._release(lead)
+            else:
+                self._fail(lead, "its time is up")
+        elif lead.phase in (Phase.HELD, Phase.PAUSED):
+            self._wake_at(lead, lead.limit)
+        elif lead.kind is not Kind.VIEW:
+            flush.note("timeout")
+            self._fail(lead, f"no answer from {', '.join(map(str, lead.expected))}")
+        else:
+            flush.note("left_out")
+            self._drop(lead, flush.late(lead.number, lead.round, tuple(lead.expected)))
+
+    def _drop(self, lead: Lead, gone: tuple[Address, ...]) -> None:
+        """Nothing is expected of these any more."""
+        lead.targets = tuple(m for m in lead.targets if m not in gone)
+        for member in gone:
+            lead.expected.pop(member, None)
+            lead.answers.pop(member, None)
+        lead.dropped = True
+        if lead.phase is Phase.RECONCILING or (lead.phase is Phase.STARTING and self.flush.starts_over):
+            self._again(lead)
+        elif lead.phase is Phase.STARTING and not lead.expected:
+            self._all_answered(lead)
+
+    # SUSPECT, view changes, and flushes for views, which go first.
+
+    def suspected(self, members: tuple[Address, ...]) -> None:
+        for lead in list(self.leads.values()):
+            gone = tuple(m for m in members if m in lead.targets)
+            if gone and lead.phase is not Phase.OVER:
+                self.flush.note("suspect_expected")
+                self._drop(lead, gone)
+
+    def paused(self) -> None:
+        """This member takes part in a flush for a view."""
+        lead = self._own()
+        if lead is not None and lead.phase in (Phase.STARTING, Phase.RECONCILING):
+            self.flush.note("preempted")
+            lead.phase = Phase.PAUSED
+            self._wake_at(lead, lead.limit)
+
+    def go_on(self) -> None:
+        """No flush for a view holds here any more."""
+        lead = self._own()
+        if lead is not None and lead.phase is Phase.PAUSED:
+            self._next_round(lead)
+
+    def view_changed(self, view: View, before: tuple[Address, ...]) -> None:
+        """Who is not part of it is not expected any more; rounds under way start over in it."""
+        for lead in list(self.leads.values()):
+            if lead.kind is Kind.VIEW:
+                if lead.phase is not Phase.HELD:
+                    self.flush.note("view_ended")
+                    self._fail(lead, "the view changed")
+                continue
+            lead.targets = view.members if lead.total else tuple(m for m in lead.targets if m in view)
+            if lead.phase is not Phase.HELD:
+                self.flush.note("view_expected")
+                self._next_round(lead)
+            elif lead.total:
+                lead.told |= dict.fromkeys(view.members)  # those who came hold it, too
+        own = self._own()
+        if self._led_in_view:
+            came = [m for m in view.members if m not in before and (own is None or m not in own.told)]
+            self.flush.tell_all(came, StopFlush(0, view.id))
+        self._led_in_view = own is not None
+
+    # RESUME, and failure.
+
+    def resume(self, number: int) -> None:
+        lead = next((lead for lead in (*self.leads.values(), *self._queue) if number in lead.handles), None)
+        if lead is None:
+            return
+        if len(lead.handles) > 1:  # others still hold it
+            done = lead.handles.pop(number)
+            if lead.phase is not Phase.HELD:
+                done(Outcome(False, number, reason="given up"))
+        elif lead.phase is Phase.HELD:
+            self._release(lead)
+        elif lead.phase is Phase.WAITING:
+            self._queue.remove(lead)
+            self._answer(lead, Outcome(False, 0, reason="given up"))
+        else:
+            self._fail(lead, "given up")
+
+    def _release(self, lead: Lead) -> None:
+        self.flush.note("resume")
+        self._end(lead)
+        self._trace("flush_ended", lead)
+        self._tell_over(lead, list(lead.told), ok=True)
+        self._next_in_queue()
+
+    def _fail(self, lead: Lead, reason: str) -> None:
+        self._end(lead)
+        self.flush.count("failed")
+        self._trace("flush_failed", lead, reason=reason)
+        self._tell_over(lead, list(lead.told))
+        self._answer(lead, Outcome(False, 0, reason=reason))
+        self._next_in_queue()
+
+    def _end(self, lead: Lead) -> None:
+        if lead.timer is not None:
+            lead.timer.cancel()
+            lead.timer = None
+        self.leads.pop(lead.number, None)
+        lead.phase = Phase.OVER
+
+    def _tell_over(self, lead: Lead, members: list[Address], ok: bool = False) -> None:
+        """Suspects too, unless their death is proven: whoever was suspected in error must not stay blocked."""
+        flush, local, view = self.flush, self.flush.stack.local, self.flush.stack.view.id
+        message = StopFlush(lead.number, view) if ok else AbortFlush(lead.number, view)
+        flush.tell_all([m for m in members if m != local and not flush.suspects.get(m)], message)
+        if local in members:
+            flush.tell(local, message)
+
+    def _next_in_queue(self) -> None:
+        if self._queue and self._own() is None:
+            lead = self._queue.popleft()
+            members = self.flush.stack.view.members
+            lead.targets = members if lead.total else tuple(m for m in lead.targets if m in members)
+            self._begin(lead)
+
+    def _trace(self, kind: str, lead: Lead, targets: tuple[Address, ...] = (), reason: str | None = None) -> None:
+        trace = self.flush.stack.trace
+        if trace.on:
+            trace.emit(
+                kind, view=self.flush.stack.view.id, number=lead.number, mode=lead.kind.name.lower(), reason=reason,
+                targets=[str(m) for m in targets] if targets else None,
+            )  # fmt: skip
+
+    def held(self) -> dict[str, int]:
+        return {"leading": len(self.leads), "waiting": len(self._queue)}

@@ -1,0 +1,1 @@
+"""GMS: agreed views. gms.py tells what it promises."""
