@@ -26,7 +26,7 @@ class Voter(Receiver):
         self.alone = asyncio.Event()
 
     def receive(self, batch: list[Delivery]) -> None:
-        for sender, messages, to_all in batch:
+        for sender, messages, to_all, _ in batch:
             for message in messages:
                 if to_all:
                     assert self.channel is not None

@@ -18,7 +18,7 @@ class Greetings(Receiver):
         self.complete = asyncio.Event()
 
     def receive(self, batch: list[Delivery]) -> None:
-        for sender, messages, _ in batch:
+        for sender, messages, *_ in batch:
             for message in messages:
                 print(f"{sender.name}: {bytes(message).decode()}", flush=True)
             self.senders.add(sender.name)

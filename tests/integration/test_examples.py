@@ -48,6 +48,68 @@ def test_three_members_vote_and_the_one_that_asked_counts() -> None:
     assert done.returncode == 0
 
 
+def lines_of(example: str) -> list[str]:
+    """What an example prints that runs by itself, and ends well."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    return done.stdout.splitlines()
+
+
+def test_members_ask_one_all_and_the_first_and_learn_who_was_lost() -> None:
+    assert lines_of("rpc.py") == [
+        "beta alone: t-e-a",
+        "beta alone: ValueError: 4711 is no word",
+        "all: alpha, beta, gamma",
+        "the first two: alpha, beta",
+        "alpha: answered",
+        "beta: answered",
+        "gamma: lost",
+    ]
+
+
+def test_members_share_a_dictionary_and_sell_no_apple_twice() -> None:
+    lines = lines_of("shared_dict.py")
+    assert lines[:3] == [
+        "beta joined, and has 10 apples",
+        "gamma joined, and has 10 apples",
+        "12 customers wanted an apple, 10 got one",
+    ]
+    assert lines[3:] == [f"{name}: {{'apples': '0', 'closed': 'yes'}}" for name in ("alpha", "beta", "gamma")]
+
+
+def test_members_use_a_printer_one_at_a_time_and_a_larger_token_wins() -> None:
+    lines = lines_of("lock.py")
+    clerks = [lines[n].split(":")[0] for n in (0, 2, 4)]
+    assert sorted(clerks) == ["alpha", "beta", "gamma"]
+    assert lines[:6] == [f"{clerk}: page {page}" for clerk in clerks for page in (1, 2)]
+    assert lines[6:] == [
+        "gamma takes the lock and goes home",
+        "beta has it now, and its token is larger: True",
+        "beta: page 3",
+        "gamma is refused: somebody else has the printer",
+    ]
+
+
+def test_members_draw_numbers_and_none_is_drawn_twice() -> None:
+    assert lines_of("counter.py") == [
+        "alpha starts at 100",
+        "beta joined at 100",
+        "gamma joined at 100",
+        "30 tickets, 30 different ones, from 101 to 130",
+    ]
+
+
+def test_members_complete_their_transactions_before_a_joiner_gets_the_state() -> None:
+    lines = lines_of("two_phase_commit.py")
+    assert "C: set_state(): 0 transactions are half-done" in lines
+    assert any(line.endswith("transactions that have begun") for line in lines)
+    assert "all that was begun was committed: True" in lines
+    assert "the same accounts everywhere: True" in lines
+
+
 def test_every_example_is_run_here() -> None:
     text = Path(__file__).read_text()
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in text] == []

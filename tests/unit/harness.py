@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coterie.group import bundle
-from coterie.group.events import Event, ViewChange
+from coterie.group.events import Block, Event, ViewChange
 from coterie.group.members import Address, View, ViewId
 from coterie.group.packet import APP, FIRST, MCAST, NOBODY, UCAST, Packet
 from coterie.group.protocol import Protocol
@@ -50,6 +50,8 @@ class Roof(Protocol):
         self.events: list[Event] = []
         self.log: list[Packet | Event] = []
         """Both, in the order in which they came."""
+        self.blocks_at_once = True
+        """The application has nothing to do in its block(); otherwise a test calls `done` of the event."""
 
     def up(self, batch: list[Packet]) -> None:
         self.batches.append(batch)
@@ -58,6 +60,8 @@ class Roof(Protocol):
     def up_event(self, event: Event) -> None:
         self.events.append(event)
         self.log.append(event)
+        if isinstance(event, Block) and self.blocks_at_once:
+            event.done()
 
 
 class Script:

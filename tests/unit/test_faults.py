@@ -1,14 +1,16 @@
-"""DROP, DELAY, DUPLICATE and SHUFFLE: they do what they say, as often as they are told, wherever they stand."""
+"""DROP, DELAY, DUPLICATE, SHUFFLE and CUT: they do what they say, as often as they are told, wherever they stand."""
 
 from __future__ import annotations
 
 import pytest
-from harness import A, B, Script, multicast
+from harness import A, B, C, Script, multicast
 
 from coterie.errors import UserError
-from coterie.group.packet import Packet
+from coterie.group.events import PeerClosed, PeerConnected, PeerHeard
+from coterie.group.packet import AGAIN, RAW, Packet
 from coterie.group.presets import REGISTRY
 from coterie.group.protocol import Protocol
+from coterie.group.protocols.cut import Cut
 from coterie.group.protocols.faults import Delay, DelaySettings, Drop, Duplicate, FaultSettings, Shuffle
 from coterie.group.protocols.nakack import Highest, Nakack
 from coterie.group.stack import Layer, build
@@ -192,3 +194,94 @@ def test_under_nakack_a_fault_changes_nothing_of_what_is_delivered(layer: Protoc
                 s.up(*(sent[n].copy(A) for n in range(first, last + 1)))
         s.floor.out.clear()
     assert s.delivered() == list(range(1, 101))
+
+
+# A partition.
+
+
+def with_cut() -> tuple[Script, Cut]:
+    cut = Cut()
+    return Script(cut), cut
+
+
+def test_without_a_cut_everything_passes() -> None:
+    s, _ = with_cut()
+    s.up(multicast(B, 1), multicast(C, 1))
+    packet = s.send("to b", B)
+    s.event(PeerHeard(B))
+    assert [p.sender for p in s.arrived()] == [B, C]
+    assert s.floor.out == [packet]
+    assert s.events(PeerHeard) == [PeerHeard(B)]
+
+
+def test_what_comes_from_the_other_side_is_lost_and_what_comes_from_this_side_is_not() -> None:
+    s, cut = with_cut()
+    cut.cut(["b"])
+    s.up(multicast(B, 1), multicast(C, 1))
+    s.up(multicast(B, 2))
+    assert [p.sender for p in s.arrived()] == [C]
+    assert s.stack.stats()["CUT"] == {"dropped": 2}
+
+
+def test_what_goes_to_the_other_side_is_lost_and_what_goes_to_this_side_is_not() -> None:
+    s, cut = with_cut()
+    cut.cut(["b"])
+    s.send("lost", B)
+    kept = [s.send("kept", C), s.send("to all: lost where it arrives")]
+    assert s.floor.out == kept
+
+
+def test_what_is_sent_again_is_lost_for_it_may_come_through_the_cut() -> None:
+    s, cut = with_cut()
+    cut.cut(["b"])
+    packet = Packet(b"", A, Cut.id, RAW, AGAIN)
+    packet.sender = C  # sent again by b, perhaps
+    s.up(packet)
+    assert s.arrived() == []
+
+
+def test_bytes_of_the_other_side_are_no_sign_of_life() -> None:
+    s, cut = with_cut()
+    cut.cut(["b"])
+    s.event(PeerHeard(B))
+    s.event(PeerHeard(C))
+    assert s.events(PeerHeard) == [PeerHeard(C)]
+
+
+def test_connections_of_the_other_side_break_but_none_comes_before_the_cut_has_healed() -> None:
+    s, cut = with_cut()
+    cut.cut(["b"])
+    s.event(PeerClosed(B, False))
+    s.event(PeerConnected(B))
+    assert s.events(PeerClosed) == [PeerClosed(B, False)]
+    assert s.events(PeerConnected) == []
+    cut.heal()
+    assert s.events(PeerConnected) == [PeerConnected(B)]
+
+
+def test_a_connection_that_came_and_went_during_the_cut_is_never_told() -> None:
+    s, cut = with_cut()
+    cut.cut(["b"])
+    s.event(PeerConnected(B))
+    s.event(PeerClosed(B, False))
+    cut.heal()
+    assert s.events(PeerConnected) == []
+    assert s.events(PeerClosed) == []
+
+
+def test_a_proven_death_on_the_other_side_is_told_at_once() -> None:
+    s, cut = with_cut()
+    cut.cut(["b"])
+    s.event(PeerConnected(B))
+    s.event(PeerClosed(B, True))
+    assert s.events(PeerClosed) == [PeerClosed(B, True)]
+
+
+def test_after_the_cut_everything_passes_again() -> None:
+    s, cut = with_cut()
+    cut.cut(["b", "c"])
+    cut.heal()
+    s.up(multicast(B, 1), multicast(C, 1))
+    s.event(PeerHeard(B))
+    assert [p.sender for p in s.arrived()] == [B, C]
+    assert s.events(PeerHeard) == [PeerHeard(B)]

@@ -11,11 +11,13 @@ from dataclasses import replace
 
 import pytest
 
+from coterie.audit import properties
 from coterie.errors import UserError
 from coterie.sim import mutations, profiles
 from coterie.sim.mutants import Mutation
 from coterie.sim.plan import KINDS, Fault, FaultMaker, Plan, swarm
-from coterie.sim.profiles import CHANNEL_FAULTS, channel_plan, profile
+from coterie.sim.profile_channel import CHANNEL_FAULTS
+from coterie.sim.profiles import channel_plan, profile
 from coterie.sim.shrink import Shrinker
 
 
@@ -127,9 +129,12 @@ def test_each_mutation_finds_its_line_exactly_once_and_changes_it_into_python() 
 def test_mutations_have_different_names_and_each_protocol_has_two() -> None:
     assert len({mutation.name for mutation in mutations.MUTATIONS}) == len(mutations.MUTATIONS)
     of = Counter(mutation.name.split("-")[0] for mutation in mutations.MUTATIONS)
-    wanted = ("nakack", "unicast3", "stable", "fixed", "flow", "frag", "failure", "tcp", "udp")
+    wanted = (
+        "nakack", "unicast3", "stable", "fixed", "flow", "frag", "failure", "tcp", "udp", "gms", "merge", "flush2",
+        "state", "total",
+    )  # fmt: skip
     assert {name: of[name] for name in wanted if of[name] < 2} == {}
-    assert {mutation.property for mutation in mutations.MUTATIONS} == {"G3", "G8", "G14", "G15", "G20"}
+    assert {mutation.property for mutation in mutations.MUTATIONS} == {fold.name for fold in properties()}
 
 
 def test_a_mutation_whose_text_is_missing_or_ambiguous_is_refused() -> None:

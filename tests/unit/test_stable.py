@@ -382,3 +382,30 @@ def test_whatever_digests_are_lost_the_group_ends_up_keeping_nothing(losses: lis
     group.run(0.5, lambda source, target, packet: is_digest(packet) and next(fate, 0) % 2 == 1)
     group.run(2)
     assert not any(any(m.stack.held().values()) for m in group.members.values())
+
+
+# Agreed views.
+
+
+def test_with_agreed_views_a_digest_of_another_view_changes_nothing() -> None:
+    s = script()
+    nakack(s).synchronous = True
+    for sender in (A, B):
+        packet = multicast(sender, 1) if sender != A else s.send("x")
+        packet.view = s.stack.view.tag
+        if sender != A:
+            s.up(packet)
+    s.run(0)
+    for tag, kept in ((s.stack.view.tag + (1 << 32), True), (s.stack.view.tag, False)):
+        for member in (B, C):  # everybody has everything, and says that its own is stable
+            digest = Packet(Stable.codec.encode(Digest({A: (1, 1), B: (1, 1)}, 1, False)), None, Stable.id)
+            digest.sender, digest.view = member, tag
+            s.up(digest)
+        assert [1 in nakack(s).streams[sender].window.slots for sender in (A, B)] == [kept, kept]
+
+
+def test_a_digest_says_in_which_view_it_was_sent() -> None:
+    s = script()
+    send(s, 1)
+    s.run(EVERY)
+    assert {packet.view for packet in s.floor.out if is_digest(packet)} == {s.stack.view.tag}

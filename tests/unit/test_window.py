@@ -133,3 +133,26 @@ def test_in_whatever_order_numbers_come_they_are_taken_once_in_order_and_the_res
         assert numbers_in(window.missing(1000)) == [n for n in range(window.delivered + 1, reach + 1) if n not in kept]
         assert [n for n in kept if n <= window.delivered] == list(range(window.forgotten + 1, window.delivered + 1))
         assert all(n <= window.delivered + limit for n in kept)
+
+
+def test_no_more_is_taken_than_up_to_a_number() -> None:
+    window = filled(Window(0, 100), 1, 2, 3, 5)
+    out: list[Packet] = []
+    window.take_upto(out, 2)
+    window.take_upto(out, 1)
+    assert [p.seqno for p in out] == [1, 2]
+    window.take_upto(out, 9)
+    assert [p.seqno for p in out] == [1, 2, 3]
+    assert (window.delivered, window.received) == (3, 5)
+
+
+def test_a_window_that_is_cut_off_keeps_what_was_delivered_and_misses_nothing() -> None:
+    window = filled(Window(0, 100), 1, 2, 4)
+    taken(window)
+    window.told(9)
+    window.cut_off()
+    assert sorted(window.slots) == [1, 2]
+    assert window.complete
+    assert window.missing(10) == ()
+    filled(window, 3)
+    assert taken(window) == [3]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -10,6 +10,10 @@ from coterie.trace import Json
 from coterie.workers import Message, Workers, free_ports
 
 MEMBER, RAW = "coterie.bench.member", "coterie.bench.raw"
+ORDERS = {"fifo": "reliable", "total": "total-order"}
+"""Which stack delivers in which order."""
+Round = list[Message]
+"""What the processes of one round measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Figure:
         }
 
 
-def once(module: str, role: str, load: Load, members: int) -> list[Message]:
+def once(module: str, role: str, load: Load, members: int, stack: str = "") -> Round:
     """One round: start the processes, let them run, give their figures."""
     ports = free_ports(members)
     arguments: list[Message] = [
@@ -59,7 +63,7 @@ def once(module: str, role: str, load: Load, members: int) -> list[Message]:
             "sends": role == "multicast" or number == 0,
             "size": load.size,
             "bundle": load.bundle,
-            "stack": load.stack,
+            "stack": stack,
         }
         for number, port in enumerate(ports)
     ]
@@ -68,14 +72,17 @@ def once(module: str, role: str, load: Load, members: int) -> list[Message]:
         return workers.go({"warmup": load.warmup, "seconds": load.seconds})
 
 
-def rounds(role: str, load: Load, members: int, done: Callable[[int], None]) -> tuple[list[list[Message]], ...]:
-    """All rounds of a case: ours, and the baseline's."""
-    ours, baseline = [], []
+def rounds(
+    role: str, load: Load, members: int, stacks: Sequence[str], done: Callable[[int], None]
+) -> tuple[list[Round], ...]:
+    """All rounds of a case: the baseline's, then each stack's. They take turns, so that all meet the same machine."""
+    every: tuple[list[Round], ...] = ([], *([] for _ in stacks))
     for number in range(load.rounds):
-        baseline.append(once(RAW, role, load, members))
-        ours.append(once(MEMBER, role, load, members))
+        every[0].append(once(RAW, role, load, members))
+        for stack, measured in zip(stacks, every[1:], strict=True):
+            measured.append(once(MEMBER, role, load, members, stack))
         done(number + 1)
-    return ours, baseline
+    return every
 
 
 def throughput(role: str, load: Load, members: int, done: Callable[[int], None]) -> dict[str, Figure]:
@@ -84,15 +91,25 @@ def throughput(role: str, load: Load, members: int, done: Callable[[int], None])
     Processor time is of all members together, per million messages delivered at all of them together; the difference to
     the baseline is the cost of the stack: all that is neither sockets nor the application's own handler.
     """
-    ours, baseline = rounds(role, load, members, done)
+    baseline, ours = rounds(role, load, members, (load.stack,), done)
+    return compare(ours, baseline)
 
-    def rate(answers: list[Message]) -> float:
+
+def orders(load: Load, done: Callable[[int], None]) -> dict[str, Figure]:
+    """FIFO and total order, each beside the raw loop, and total order beside FIFO."""
+    baseline, fifo, total = rounds("multicast", load, load.members, (ORDERS["fifo"], ORDERS["total"]), done)
+    pairs = {"fifo": (fifo, baseline), "total": (total, baseline), "total_to_fifo": (total, fifo)}
+    return {f"{pair}_{name}": figure for pair, both in pairs.items() for name, figure in compare(*both).items()}
+
+
+def compare(ours: list[Round], baseline: list[Round]) -> dict[str, Figure]:
+    def rate(answers: Round) -> float:
         return float(median(a["per_second"] for a in answers if a["delivered"]))
 
-    def cost(answers: list[Message]) -> float:
+    def cost(answers: Round) -> float:
         return float(sum(a["cpu_seconds"] for a in answers) / sum(a["delivered"] for a in answers) * 1e6)
 
-    def memory(answers: list[Message]) -> float:
+    def memory(answers: Round) -> float:
         return float(max(a["rss_mib"] for a in answers))
 
     return {
@@ -104,12 +121,12 @@ def throughput(role: str, load: Load, members: int, done: Callable[[int], None])
 
 def round_trip(load: Load, done: Callable[[int], None]) -> dict[str, Figure]:
     """One message to a peer and its answer, one at a time."""
-    ours, baseline = rounds("ping", load, 2, done)
+    baseline, ours = rounds("ping", load, 2, (load.stack,), done)
     return {
         f"round_trip_{name}": Figure("us", [_first(r, key) for r in ours], [_first(r, key) for r in baseline])
         for name, key in (("p50", "p50_us"), ("p99", "p99_us"))
     }
 
 
-def _first(answers: list[Message], key: str) -> float:
+def _first(answers: Round, key: str) -> float:
     return next(float(answer[key]) for answer in answers if key in answer)

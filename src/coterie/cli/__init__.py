@@ -24,10 +24,16 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "demo": ("coterie.cli.demo", "a group of real processes on this machine, under load, one of them killed"),
+    "demo": (
+        "coterie.cli.demo",
+        "a group of real processes that grows, falls apart, merges and loses members, under load",
+    ),
     "sim": ("coterie.cli.sim", "simulated runs with injected faults: run, replay, shrink, list the mutations"),
     "check": ("coterie.cli.check", "check the traces of a run against the properties"),
-    "bench": ("coterie.cli.bench", "measure real processes over loopback against raw sockets"),
+    "bench": (
+        "coterie.cli.bench",
+        "measure real processes over loopback against raw sockets: throughput, views, state",
+    ),
     "stacks": ("coterie.cli.stacks", "the stacks that come with Coterie, and what is in them"),
     "protocols": ("coterie.cli.stacks", "every protocol with its settings and its rules"),
     "settings": ("coterie.cli.settings", "every setting with its flag, environment variable and place in TOML"),
@@ -42,12 +48,13 @@ change, and run in a simulator that injects every fault there is.
 
 EPILOG: Final = """\
 examples:
-  coterie demo                                      see a group lose a member under load, and lose no message
+  coterie demo                                      a group grows, parts, merges, loses members, but no message
   coterie sim run --profile channel --seeds 200     two hundred simulated runs, each with other faults
   coterie sim replay --profile channel 17 --html run.html   look at one of them
   coterie stacks reliable                           what is in a stack, with every setting
   coterie protocols UNICAST3                        what one protocol promises
   coterie bench group --members 4 --json            how fast it is on this machine
+  coterie bench views                               how fast groups change on this machine
   coterie COMMAND --help                            more about each command
 
 exit codes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
-from coterie.bench.cases import Figure, Load, round_trip, throughput
+from coterie.bench.cases import ORDERS, Figure, Load, orders, round_trip, throughput
 from coterie.bench.memory import outrun
+from coterie.cli import bench_views
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
 from coterie.group.bundle import OFFSET_SIZE
@@ -30,6 +32,12 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     cases = parser.add_subparsers(dest="case", required=True, metavar="CASE")
     group = cases.add_parser("group", help="everyone multicasts to everyone")
     group.add_argument("--members", type=int, default=4, help="processes (default: 4)")
+    group.add_argument(
+        "--order",
+        choices=(*ORDERS, "both"),
+        default="fifo",
+        help="each sender's own order, total order, or both and one beside the other (default: fifo)",
+    )
     _common(group)
     group.set_defaults(run=_group)
     unicast = cases.add_parser("unicast", help="one sends to one; and round trips, one at a time")
@@ -40,6 +48,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     memory.add_argument("--size", type=int, default=1024, help="bytes per message (default: 1024)")
     memory.add_argument("--json", action="store_true", help="one JSON object on standard output")
     memory.set_defaults(run=_memory)
+    bench_views.add(cases)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +76,12 @@ def _load(args: argparse.Namespace, members: int) -> Load:
 def _group(args: argparse.Namespace) -> int:
     load = _load(args, args.members)
     with Progress(f"group of {load.members}", load.rounds) as progress:
-        figures = throughput("multicast", load, load.members, progress.update)
-    return _tell(args, {"members": load.members, "size": load.size, "order": "fifo"}, figures)
+        if args.order == "both":
+            figures = orders(load, progress.update)
+        else:
+            load = replace(load, stack=ORDERS[args.order])
+            figures = throughput("multicast", load, load.members, progress.update)
+    return _tell(args, {"members": load.members, "size": load.size, "order": args.order}, figures)
 
 
 def _unicast(args: argparse.Namespace) -> int:

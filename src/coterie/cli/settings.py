@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
+from coterie.blocks.hub import HubSettings
+from coterie.blocks.rpc import RpcSettings
 from coterie.cli.output import print_json, table
 from coterie.cli.stacks import as_json, summary
 from coterie.config import SECTIONS, plain, spellings
@@ -86,6 +88,12 @@ def reference() -> Iterator[str]:
     yield "## Channel\n"
     yield "Given to `Channel(...)` by name.\n"
     yield from settings_of(ChannelSettings)
+    yield "## Hub\n"
+    yield "Given to `Hub(...)` by name, with those of the channel. See [blocks.md](blocks.md).\n"
+    yield from settings_of(HubSettings)
+    yield "## Rpc\n"
+    yield "Given to `Rpc(...)` by name.\n"
+    yield from settings_of(RpcSettings)
     yield "## Protocols\n"
     yield 'Each is a `[[stack]]` table with `protocol = "NAME"` and any of these.\n'
     for name, protocol in sorted(REGISTRY.items()):

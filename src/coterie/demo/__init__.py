@@ -1,1 +1,1 @@
-"""The demonstration: what the floor that exists can do, shown with real processes in a few seconds."""
+"""The demonstration: a group with agreed views and total order, shown with real processes in a few seconds."""

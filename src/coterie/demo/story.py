@@ -1,61 +1,31 @@
-"""The story of the demonstration: four processes become a group; one is killed under load, and comes back."""
+"""The story of the demonstration: a group forms, grows, falls apart, comes together, loses members, and loses nothing.
+
+All in real processes over loopback. The partition is made by the fault layer CUT in each process's stack: it loses
+every packet between the two parts, in both directions. The rest (a join, a leave, kill -9) is the real thing.
+"""
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coterie.audit import check, files, properties
-from coterie.errors import CoterieError
-from coterie.workers import Message, Worker, free_ports
+from coterie.audit import Violation, check, files, properties
+from coterie.demo.cast import RUN, Cast
+from coterie.runtime.aio import open_trace
+from coterie.sim.diagram import render
+from coterie.trace import Event, Json
 
-NAMES = ("ada", "ben", "cy", "dee")
+FOUNDERS = ("ada", "ben", "cy", "dee")
+JOINER = "eve"
+LARGER, SMALLER = ("ada", "ben", "cy"), ("dee", "eve")
+PARTED = 1.0
+"""Seconds that both parts have for themselves."""
 VICTIM = "cy"
-PATIENCE = 30.0
-"""Seconds after which something that should have happened has not."""
+DIAGRAM = "demo.html"
 
 Say = Callable[[str], None]
-
-
-class Member:
-    """One process, and what it said last."""
-
-    def __init__(self, name: str, arguments: Message) -> None:
-        self.name = name
-        self.worker = Worker("coterie.demo.member", arguments)
-        self.view: list[str] = []
-        self.view_at = 0.0
-        self._answers: queue.Queue[Message] = queue.Queue()
-        self._changed = threading.Condition()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                message = self.worker.hear()
-            except (CoterieError, ValueError):  # it ended, as it was told to or was made to
-                return
-            if "view" in message:
-                with self._changed:
-                    self.view, self.view_at = message["view"], message["at"]
-                    self._changed.notify_all()
-            else:
-                self._answers.put(message)
-
-    def ask(self, what: str) -> Message:
-        self.worker.tell({"do": what})
-        return self._answers.get(timeout=PATIENCE)
-
-    def wait_for_view(self, fits: Callable[[list[str]], bool]) -> float:
-        """When it had a view that fits."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: fits(self.view), PATIENCE):
-                raise CoterieError(f"{self.name} still sees {', '.join(self.view)} after {PATIENCE:g} s")
-            return self.view_at
 
 
 @dataclass
@@ -63,96 +33,180 @@ class Outcome:
     """What the demonstration measured."""
 
     complete_ms: float = 0.0
+    joined_ms: float = 0.0
+    state_bytes: int = 0
+    apart_ms: float = 0.0
+    merged_ms: float = 0.0
+    left_ms: float = 0.0
     removed_ms: dict[str, float] = field(default_factory=dict)
     returned_ms: float = 0.0
+    held_up_ms: float = 0.0
+    """The longest time that any member's multicasts had to wait for a flush."""
     delivered: int = 0
     wrong: int = 0
+    """Holes in what a member delivered, and books that differ."""
     events: int = 0
+    properties: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    diagram: str = ""
 
     @property
     def good(self) -> bool:
         return not self.wrong and not self.violations
 
 
-def tell(folder: Path, rate: float, size: int, say: Say) -> Outcome:
-    """Run it. Traces go to `folder`, which exists."""
-    for old in folder.glob("*.jsonl"):
-        old.unlink()
-    ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
-    outcome = Outcome()
+class Story:
+    """Tells it. Traces and diagram go to `folder`, which exists."""
 
-    def start(name: str) -> Member:
-        peers = [port for other, port in ports.items() if other != name]
-        return Member(name, {"name": name, "port": ports[name], "peers": peers, "trace": str(folder), "run": "demo"})
+    def __init__(self, folder: Path, rate: float, size: int, say: Say) -> None:
+        self._folder, self._rate, self._size, self._say = folder, rate, size, say
+        for old in (*folder.glob("*.jsonl"), folder / DIAGRAM):
+            old.unlink(missing_ok=True)
+        self._cast = Cast((*FOUNDERS, JOINER), folder)
+        self._world = open_trace(folder, RUN, "world", 0, time.monotonic, time.time)
+        self.outcome = Outcome()
 
-    began = time.monotonic()
-    members = {name: start(name) for name in NAMES}
-    try:
-        complete = max(m.wait_for_view(lambda view: len(view) == len(NAMES)) for m in members.values())
-        outcome.complete_ms = (complete - began) * 1000
-        say(f"{', '.join(NAMES)} are a group, {outcome.complete_ms:.0f} ms after the first was started")
-        for member in members.values():
-            member.worker.tell({"do": "load", "rate": rate, "size": size})
-        say(f"each multicasts {rate:g} messages of {size} bytes a second to all")
+    def tell(self) -> Outcome:
+        try:
+            for part in (self._found, self._join, self._part, self._leave, self._kill, self._return, self._compare):
+                part()
+        finally:
+            self._cast.end()
+            self._world.close()
+        self._check()
+        return self.outcome
+
+    def _load(self, *names: str) -> None:
+        for name in names:
+            self._cast.players[name].tell("load", rate=self._rate, size=self._size)
+
+    def _found(self) -> None:
+        began = time.monotonic()
+        for name in FOUNDERS:
+            self._cast.start(name)
+        self.outcome.complete_ms = (self._cast.together(*FOUNDERS) - began) * 1000
+        self._say(f"{', '.join(FOUNDERS)} are a group, {self.outcome.complete_ms:.0f} ms after the first was started")
+        self._load(*FOUNDERS)
+        self._say(f"each multicasts {self._rate:g} messages of {self._size} bytes a second; all deliver one order")
         time.sleep(1.5)
 
-        victim = members.pop(VICTIM)
-        killed = time.monotonic()
-        victim.worker.kill()
-        for member in members.values():
-            at = member.wait_for_view(lambda view: not any(m.startswith(f"{VICTIM}#") for m in view))
-            outcome.removed_ms[member.name] = (at - killed) * 1000
-        told = ", ".join(f"{name} after {ms:.1f} ms" for name, ms in outcome.removed_ms.items())
-        say(f"kill -9 {VICTIM}: the others go on without it ({told})")
-        time.sleep(1.0)
-
-        again = time.monotonic()
-        members[VICTIM] = start(VICTIM)
-        back = max(m.wait_for_view(lambda view: len(view) == len(NAMES)) for m in members.values())
-        outcome.returned_ms = (back - again) * 1000
-        say(f"{VICTIM} is started again, and is back as a new incarnation after {outcome.returned_ms:.0f} ms")
-        members[VICTIM].worker.tell({"do": "load", "rate": rate, "size": size})
-        time.sleep(1.0)
-
-        _compare(members, outcome)
-        say(
-            f"all at rest: {outcome.delivered:,} deliveries, "
-            + (
-                f"{outcome.wrong} WRONG"
-                if outcome.wrong
-                else "nothing lost, doubled or out of order; everybody has the same"
-            )
+    def _join(self) -> None:
+        eve = self._cast.start(JOINER, state=True)
+        given = eve.state()
+        self._cast.together(*FOUNDERS, JOINER)
+        self.outcome.joined_ms, self.outcome.state_bytes = given["seconds"] * 1000, given["state"]
+        self._say(
+            f"{JOINER} joins, and has {given['from']}'s book of {given['state'] / 1e6:.1f} MB "
+            f"{self.outcome.joined_ms:.0f} ms after it began to connect"
         )
-    finally:
-        for member in members.values():
-            member.worker.end()
-    _check(folder, outcome)
-    say(f"checked {outcome.events:,} trace events of {folder}: {len(outcome.violations) or 'no'} violations")
-    return outcome
+        self._load(JOINER)
+        time.sleep(1.0)
+
+    def _part(self) -> None:
+        cast = self._cast
+        links: list[Json] = [[a, b] for one in LARGER for other in SMALLER for a, b in ((one, other), (other, one))]
+        began = time.monotonic()
+        self._world.emit("fault", fault="partition", number=1, duration=PARTED, nodes=[], links=links)
+        cast.cut(LARGER, SMALLER)
+        apart = max(cast.together(*LARGER), cast.together(*SMALLER))
+        self.outcome.apart_ms = (apart - began) * 1000
+        parts = f"{', '.join(LARGER)} | {', '.join(SMALLER)}"
+        self._say(f"the network is cut: {parts} go on in views of their own after {self.outcome.apart_ms:.0f} ms")
+        time.sleep(PARTED)
+        began = time.monotonic()
+        cast.tell("heal")
+        self._world.emit("heal", fault="partition", number=1, last=True)
+        self.outcome.merged_ms = (cast.together(*LARGER, *SMALLER) - began) * 1000
+        given = [cast.players[name].state() for name in SMALLER]
+        self._say(
+            f"the network heals: one view of all after {self.outcome.merged_ms:.0f} ms; {' and '.join(SMALLER)} take "
+            f"over the larger part's book, {max(message['seconds'] for message in given) * 1000:.0f} ms later"
+        )
+        time.sleep(0.5)
+
+    def _leave(self) -> None:
+        began = time.monotonic()
+        eve = self._cast.players.pop(JOINER)
+        eve.ask("leave")
+        self.outcome.left_ms = (self._cast.together(*FOUNDERS) - began) * 1000
+        eve.end()
+        self._say(f"{JOINER} leaves: the others' next view is there after {self.outcome.left_ms:.0f} ms")
+        time.sleep(0.5)
+
+    def _kill(self) -> None:
+        others = [name for name in FOUNDERS if name != VICTIM]
+        victim = self._cast.players.pop(VICTIM)
+        killed = time.monotonic()
+        victim.kill()
+        self._world.emit("fault", fault="kill -9", number=2, nodes=[VICTIM])
+        for name in others:
+            self.outcome.removed_ms[name] = (self._cast.players[name].wait_for_view(others) - killed) * 1000
+        told = ", ".join(f"{name} after {ms:.1f} ms" for name, ms in self.outcome.removed_ms.items())
+        self._say(f"kill -9 {VICTIM}: the others agree on a view without it ({told})")
+        time.sleep(0.5)
+
+    def _return(self) -> None:
+        began = time.monotonic()
+        given = self._cast.start(VICTIM, state=True).state()
+        self.outcome.returned_ms = (self._cast.together(*FOUNDERS) - began) * 1000
+        self._say(
+            f"{VICTIM} is started again: back as a new incarnation, with {given['from']}'s book, after "
+            f"{self.outcome.returned_ms:.0f} ms"
+        )
+        self._load(VICTIM)
+        time.sleep(0.5)
+
+    def _compare(self) -> None:
+        """Stop the load, wait until nothing is held back, and compare the books."""
+        self._cast.tell("rest")
+        answers = self._cast.at_rest()
+        outcome = self.outcome
+        outcome.delivered = sum(answer["delivered"] for answer in answers.values())
+        holes = sum(answer["wrong"] for answer in answers.values())
+        books = {(answer["bytes"], answer["sum"]) for answer in answers.values()}
+        outcome.wrong = holes + len(books) - 1
+        size = next(iter(answers.values()))["bytes"]
+        told = f"{len(answers)} books of {size / 1e6:.1f} MB, equal to the byte; nothing lost, doubled or out of order"
+        if outcome.wrong:
+            told = f"{len(books)} DIFFERENT books, {holes} HOLES in what was delivered"
+        self._say(f"all at rest after {outcome.delivered:,} deliveries: {told}")
+        self._cast.ask("hush")
+        held: dict[str, Json] = {answer["address"]: dict(answer["held"]) for answer in answers.values()}
+        self._world.emit("end", live=list(held), held=held)
+
+    def _check(self) -> None:
+        reading, outcome = files.Reading(), self.outcome
+        events: list[Event] = []
+        violations: list[Violation] = []
+        for run in files.runs(files.find([str(self._folder)]), reading):
+            folds = properties(run.causal)
+            outcome.properties = [fold.name for fold in folds]
+            violations += check(run.events, folds)
+            events += run.events
+        outcome.events, outcome.violations = reading.events, [str(violation) for violation in violations]
+        outcome.held_up_ms = longest_block(events) * 1000
+        self._say(
+            f"checked {outcome.events:,} trace events for {len(outcome.properties)} properties "
+            f"({outcome.properties[0]} to {outcome.properties[-1]}): {len(violations) or 'no'} violations; "
+            f"no flush held anybody up for longer than {outcome.held_up_ms:.0f} ms"
+        )
+        began = min(event.t for event in events)
+        for event in events:
+            event.t -= began
+        page = self._folder / DIAGRAM
+        page.write_text(render(events, "coterie demo", violations), encoding="utf-8")
+        outcome.diagram = str(page)
+        self._say(f"what happened, as a picture: {page}")
 
 
-def _compare(members: dict[str, Member], outcome: Outcome) -> None:
-    """Stop the load, wait until nothing is held back, and compare what everybody has."""
-    for member in members.values():
-        member.worker.tell({"do": "rest"})
-    deadline = time.monotonic() + PATIENCE
-    answers: dict[str, Message] = {}
-    while time.monotonic() < deadline:
-        answers = {name: member.ask("streams") for name, member in members.items()}
-        if not any(amount for answer in answers.values() for amount in answer["held"].values()):
-            break
-        time.sleep(0.05)
-    live = next(iter(members.values())).view
-    for sender in live:
-        streams = [answer["streams"][sender] for answer in answers.values()]
-        outcome.delivered += sum(last - start + 1 for start, last, _ in streams)
-        outcome.wrong += sum(wrong for _, _, wrong in streams)
-        outcome.wrong += len({last for _, last, _ in streams}) - 1
-
-
-def _check(folder: Path, outcome: Outcome) -> None:
-    reading = files.Reading()
-    for run in files.runs(files.find([str(folder)]), reading):
-        outcome.violations += [str(violation) for violation in check(run.events, properties(run.causal))]
-    outcome.events = reading.events
+def longest_block(events: list[Event]) -> float:
+    """For how long a gate was shut at most, in seconds."""
+    shut: dict[tuple[str, int], float] = {}
+    longest = 0.0
+    for event in events:
+        who = (event.node, event.inc)
+        if event.kind == "block":
+            shut.setdefault(who, event.t)
+        elif event.kind == "unblock" and who in shut:
+            longest = max(longest, event.t - shut.pop(who))
+    return longest
