@@ -20,9 +20,10 @@ from coterie.group.members import Address, View, ViewId
 from coterie.group.packet import APP, MCAST, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.flow import Flow, FlowSettings
+from coterie.group.protocols.flush2 import Flush2
 from coterie.group.protocols.flush_base import Kind, Outcome
 from coterie.group.protocols.flush_common import Flushing
-from coterie.group.protocols.flush_messages import StartFlush
+from coterie.group.protocols.flush_messages import StartFlush, StartFlushOk, StopFlush
 from coterie.group.protocols.nakack import Nakack, NakackSettings
 from coterie.group.protocols.unicast3 import Unicast3
 from coterie.trace import Event as TraceEvent
@@ -118,6 +119,16 @@ class Member(Script):
         targets = other.get("targets", self.stack.view.members)
         view = other.get("view", self.stack.view.id)
         self.hear(leader, type(self.flush), StartFlush(number, round, view, kind, targets))
+
+    def answer(self, *peers: Address, number: int = 1, round: int = 1, **digest: int) -> None:
+        """START-FLUSH-OK comes from members that have no unicasts under way."""
+        delivered = tuple(digest.get(member.name, 0) for member in self.stack.view.members)
+        for peer in peers:
+            self.hear(peer, Flush2, StartFlushOk(number, round, delivered, (), ()))
+
+    def stop(self, leader: Address, number: int = 1) -> None:
+        """STOP-FLUSH comes from a leader."""
+        self.hear(leader, type(self.flush), StopFlush(number, self.stack.view.id))
 
     def told(self, kind: type) -> list[Any]:
         """The messages of one kind, without whom they are for."""

@@ -58,7 +58,7 @@ def flush_ok(s: Member, *peers: Address, leader: Address, number: int = 1, round
 
 def completed(s: Member, *peers: Address, number: int = 1, round: int = 1, **digest: int) -> None:
     for peer in peers:
-        s.hear(peer, Flush, FlushCompleted(number, round, {m: digest.get(m.name, 0) for m in s.stack.view.members}))
+        s.hear(peer, Flush, FlushCompleted(number, round, tuple(digest.get(m.name, 0) for m in s.stack.view.members)))
 
 
 def held(s: Member, kind: Kind = SHARED) -> int:
@@ -70,10 +70,6 @@ def held(s: Member, kind: Kind = SHARED) -> int:
     assert s.outcomes[-1].ok
     s.floor.out.clear()
     return number
-
-
-def stop(s: Member, leader: Address, number: int = 1) -> None:
-    s.hear(leader, Flush, StopFlush(number, s.stack.view.id))
 
 
 # What it is for.
@@ -99,7 +95,7 @@ def test_when_a_flush_holds_all_messages_that_were_sent_are_delivered_and_nobody
 def test_suspend_sends_start_flush_to_everyone_including_ourselves(kind: Kind) -> None:
     s = member()
     s.suspend(kind)
-    start = StartFlush(1, 1, FIRST, kind, (A, B, C))
+    start = StartFlush(1, 1, FIRST, kind, ())
     assert s.sent(StartFlush) == [(B, start), (C, start)]
     assert s.blocks == 1
 
@@ -129,15 +125,13 @@ def test_before_a_view_every_surviving_member_of_the_former_one_is_flushed() -> 
 # FLUSH_OK at each member, FLUSH_COMPLETED, SUSPEND_OK.
 
 
-def test_flush_oks_are_recorded_one_for_each_member_and_with_all_of_them_flush_completed_goes_to_the_requester() -> (
-    None
-):
+def test_flush_oks_are_recorded_one_for_each_member_and_with_all_flush_completed_goes_to_the_requester() -> None:
     s = member()
     s.start(B)
     flush_ok(s, B, B, leader=B)
     assert s.told(FlushCompleted) == []
     flush_ok(s, C, leader=B)
-    assert s.sent(FlushCompleted) == [(B, FlushCompleted(1, 1, {A: 0, B: 0, C: 0}))]
+    assert s.sent(FlushCompleted) == [(B, FlushCompleted(1, 1, (0, 0, 0)))]
 
 
 def test_a_flush_ok_counts_when_everything_that_was_multicast_before_it_has_been_received() -> None:
@@ -148,7 +142,7 @@ def test_a_flush_ok_counts_when_everything_that_was_multicast_before_it_has_been
     s.up(from_peer(C, 1))
     assert s.told(FlushCompleted) == []
     s.up(from_peer(C, 2))
-    assert s.told(FlushCompleted) == [FlushCompleted(1, 1, {A: 0, B: 0, C: 2})]
+    assert s.told(FlushCompleted) == [FlushCompleted(1, 1, (0, 0, 2))]
 
 
 def test_a_flush_ok_that_comes_before_start_flush_is_recorded() -> None:
@@ -201,7 +195,7 @@ def test_resume_sends_stop_flush_to_everybody() -> None:
 def test_on_stop_flush_whoever_is_not_the_requester_unblocks_and_says_stop_flush_ok() -> None:
     s = member()
     s.start(B, number=3)
-    stop(s, B, 3)
+    s.stop(B, 3)
     assert not s.flush.shut
     assert s.unblocks == 1
     assert s.sent(StopFlushOk) == [(B, StopFlushOk(B, 3, FIRST))]
@@ -237,7 +231,7 @@ def test_the_requester_does_not_wait_for_the_stop_flush_ok_of_who_is_suspected_o
 
 def test_whoever_is_out_of_a_flush_already_says_stop_flush_ok_all_the_same() -> None:
     s = member()
-    stop(s, B, 7)
+    s.stop(B, 7)
     assert s.sent(StopFlushOk) == [(B, StopFlushOk(B, 7, FIRST))]
 
 
@@ -275,7 +269,7 @@ def test_stop_flush_ok_goes_to_those_who_came_with_the_view() -> None:
     s = member()
     s.start(B, VIEW)
     s.install((A, B, C, D), NEXT)
-    stop(s, B)
+    s.stop(B)
     assert s.sent(StopFlushOk) == [(D, StopFlushOk(B, 1, NEXT))]
 
 
@@ -325,7 +319,7 @@ def test_who_came_and_hears_no_stop_flush_ok_is_let_go_by_the_next_flush_or_view
         s.install((A, B, C, D), NEXT)
         if way == "flush":
             s.start(A, VIEW, number=9)
-            stop(s, A, 9)
+            s.stop(A, 9)
         elif way == "view":
             s.install((A, C, D), ViewId(12, A))
         else:
@@ -362,7 +356,7 @@ def test_what_a_suspect_said_it_had_multicast_is_not_waited_for() -> None:
     flush_ok(s, C, leader=B, upto=5)
     assert s.told(FlushCompleted) == []
     s.suspect(C)
-    assert s.told(FlushCompleted) == [FlushCompleted(1, 1, {A: 0, B: 0, C: 0})]
+    assert s.told(FlushCompleted) == [FlushCompleted(1, 1, (0, 0, 0))]
 
 
 def test_a_participant_that_crashes_is_excluded_from_the_flush() -> None:
@@ -558,7 +552,7 @@ def test_a_message_between_flush_ok_and_the_last_flush_ok_waits() -> None:
     assert between_them.seqno == 0
     flush_ok(s, B, C, leader=B)
     assert between_them.seqno == 0
-    stop(s, B)
+    s.stop(B)
     assert between_them.seqno == 1
 
 
@@ -570,7 +564,7 @@ def test_digests_that_differ_are_reconciled() -> None:
     s.suspend(VIEW, A, B)
     flush_ok(s, B, leader=A)
     completed(s, B, c=1)  # B has something of C, which takes no part
-    cut = Cut(1, 1, {A: 0, B: 0, C: 1}, {C: B}, {})
+    cut = Cut(1, 1, (0, 0, 1), {C: B}, ())
     assert s.sent(Cut) == [(B, cut)]
     s.up(from_peer(C, 1))
     assert s.delivered() == [1]
@@ -734,7 +728,7 @@ def test_a_joiners_gate_stays_shut_while_somebody_holds_a_flush_in_the_view() ->
     s.install((A, B, C, D), NEXT, holders=(A,))
     s.hear(B, Flush, StopFlushOk(A, 1, NEXT))
     assert s.flush.shut
-    stop(s, A, 4)
+    s.stop(A, 4)
     assert not s.flush.shut
 
 

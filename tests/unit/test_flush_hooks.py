@@ -10,7 +10,6 @@ from coterie.group.members import View, ViewId
 from coterie.group.packet import APP, MCAST, TRAIN, TRAIN_END, TRAIN_START, Packet
 from coterie.group.protocols.flow import Flow, HowFar, Taken
 from coterie.group.protocols.flush2 import Flush2
-from coterie.group.protocols.flush_messages import StopFlush
 from coterie.group.protocols.unicast3 import Unicast3
 from coterie.group.protocols.unicast3_messages import Ack, Close, Unicast3Settings
 
@@ -25,15 +24,11 @@ def shut(**settings: int) -> Member:
     return s
 
 
-def stop(s: Member) -> None:
-    s.hear(B, Flush2, StopFlush(1, s.stack.view.id))
-
-
 def test_while_the_gate_is_shut_the_channel_is_told_that_there_is_no_room_and_then_that_there_is() -> None:
     s = shut()
     assert not s.flow.ready(None)
     assert s.flow.ready(B)
-    stop(s)
+    s.stop(B)
     assert s.events(Writable)
     assert s.flow.ready(None)
 
@@ -44,7 +39,7 @@ def test_what_waits_for_the_gate_has_spent_no_credit() -> None:
     for packet in packets:
         s.roof.pass_down(packet)
     assert s.stack.held()["FLOW.waiting"] == 3
-    stop(s)
+    s.stop(B)
     assert [p.seqno for p in packets] == [1, 2, 0]  # the window is full
 
 
@@ -84,7 +79,7 @@ def test_a_sender_that_lacks_credit_asks_for_it_again_once_the_gate_is_open() ->
     s.start(B)
     s.run(0.5)
     assert s.told(HowFar) == []
-    stop(s)
+    s.stop(B)
     s.run(0.5)
     assert s.told(HowFar)
 

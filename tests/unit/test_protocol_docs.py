@@ -12,6 +12,8 @@ from coterie.group.presets import REGISTRY
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.fixed import Fixed
 from coterie.group.protocols.flow import Flow
+from coterie.group.protocols.flush import Flush
+from coterie.group.protocols.flush2 import Flush2
 from coterie.group.protocols.fragment import Fragment
 from coterie.group.protocols.gms.gms import Gms
 from coterie.group.protocols.merge import Merge
@@ -65,6 +67,7 @@ class Page:
         return [name for row in self.rows() for name in re.findall(r"`([^`]+)`", row[column])]
 
 
+FLUSHING = tuple(f"protocols/flush_{part}.py" for part in ("base", "common", "cut", "gate", "hold", "lead", "messages"))
 PAGES = [
     Page(
         "nakack",
@@ -72,10 +75,17 @@ PAGES = [
         ("protocols/nakack.py", "protocols/nakack_streams.py", "window.py"),
         ("test_nakack", "test_nakack_synchronous"),
     ),
-    Page("unicast3", Unicast3, ("protocols/unicast3.py", "protocols/unicast3_entries.py")),
+    Page(
+        "unicast3",
+        Unicast3,
+        ("protocols/unicast3.py", "protocols/unicast3_entries.py"),
+        ("test_unicast3", "test_flush_hooks"),
+    ),
     Page("stable", Stable, ("protocols/stable.py",)),
     Page("fixed", Fixed, ("protocols/fixed.py",)),
-    Page("flow", Flow, ("protocols/flow.py",)),
+    Page("flush2", Flush2, ("protocols/flush2.py", *FLUSHING), ("test_flush2", "test_flush2_settled")),
+    Page("flush", Flush, ("protocols/flush.py", *FLUSHING)),
+    Page("flow", Flow, ("protocols/flow.py",), ("test_flow", "test_flush_hooks")),
     Page("fragment", Fragment, ("protocols/fragment.py",)),
     Page("merge", Merge, ("protocols/merge.py",)),
     Page(

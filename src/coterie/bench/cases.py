@@ -10,7 +10,7 @@ from coterie.trace import Json
 from coterie.workers import Message, Workers, free_ports
 
 MEMBER, RAW = "coterie.bench.member", "coterie.bench.raw"
-ORDERS = {"fifo": "reliable", "total": "total-order"}
+ORDERS = {"fifo": "virtual-synchrony", "total": "total-order"}
 """Which stack delivers in which order."""
 Round = list[Message]
 """What the processes of one round measured."""

@@ -48,12 +48,22 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "total-order": ("TCP", "STATIC", *_AGREED, "TOTAL", "STATE", "FLUSH2", *_TOP),
 }
 
+_SHORT_QUEUES: Mapping[str, object] = {"window": 1 << 20}
+"""A flush waits for what is under way: with a smaller window it is over sooner, and senders are held up less."""
+_PRESET_SETTINGS: Mapping[tuple[str, str], Mapping[str, object]] = {
+    ("virtual-synchrony", "FLOW"): _SHORT_QUEUES,
+    ("total-order", "FLOW"): _SHORT_QUEUES,
+}
+
 
 def preset(name: str, **settings: Mapping[str, object]) -> list[Layer]:
     """A named stack, with settings for some of its layers: `preset("reliable", TCP={"port": 7800})`."""
     if name not in PRESETS:
         raise UserError(f"there is no stack '{name}'{suggest(name, PRESETS)}")
-    layers = [Layer(protocol, settings.pop(protocol, {})) for protocol in PRESETS[name]]
+    layers = [
+        Layer(protocol, {**_PRESET_SETTINGS.get((name, protocol), {}), **settings.pop(protocol, {})})
+        for protocol in PRESETS[name]
+    ]
     if settings:
         raise UserError(f"stack '{name}' has no layer {', '.join(sorted(settings))}")
     return layers

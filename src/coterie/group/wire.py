@@ -19,9 +19,11 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 from coterie.errors import WireError
+from coterie.group.members import Address
 from coterie.runtime.base import Buffer
 
 Encode = Callable[[Any, list[bytes]], None]
@@ -167,7 +169,33 @@ def _decode_str(view: memoryview, at: int) -> tuple[str, int]:
     return raw.decode(), end
 
 
+# Digests are full of addresses, and always the same ones: each is encoded and decoded once.
+
+_CACHED = 4096
+_CACHED_SIZE = 300
+
+
+@lru_cache(_CACHED)
+def _address_bytes(address: Address) -> bytes:
+    name = address.name.encode()
+    return _U32.pack(len(name)) + name + _U64.pack(address.incarnation)
+
+
+@lru_cache(_CACHED)
+def _address_of(raw: bytes) -> Address:
+    return Address(raw[4:-8].decode(), _U64.unpack_from(raw, len(raw) - 8)[0])
+
+
+def _decode_address(view: memoryview, at: int) -> tuple[Address, int]:
+    size = 12 + _U32.unpack_from(view, at)[0]
+    if at + size > len(view):
+        raise WireError("a name that the message cannot hold")
+    make = _address_of if size <= _CACHED_SIZE else _address_of.__wrapped__
+    return make(bytes(view[at : at + size])), at + size
+
+
 _SCALARS: dict[Any, tuple[Encode, Decode]] = {
+    Address: (lambda value, out: out.append(_address_bytes(value)), _decode_address),
     int: (lambda value, out: out.append(_U64.pack(value)), lambda view, at: (_U64.unpack_from(view, at)[0], at + 8)),
     float: (lambda value, out: out.append(_F64.pack(value)), lambda view, at: (_F64.unpack_from(view, at)[0], at + 8)),
     bool: (lambda value, out: out.append(b"\1" if value else b"\0"), lambda view, at: (_flag(view, at), at + 1)),

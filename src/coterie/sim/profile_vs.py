@@ -49,7 +49,12 @@ GMS = {
     "resumer_timeout": (1.2, 2.0, 4.0),
 }
 STATE = {"chunk_size": (None, 200, 1000)}
-FLUSH = {"timeout": (0.5, 1.0), "block_timeout": (0.1, 0.4), "hold_max": (3.0, 6.0)}
+FLUSH = {
+    "timeout": (0.5, 1.0),
+    "block_timeout": (0.1, 0.4),
+    "hold_max": (3.0, 6.0),
+    "exclusive_max": (None, 0.3, 1.0),
+}
 TOTAL = {"delivery": ("agreed", "agreed", "safe"), "held": ("off", "majority", "all")}
 
 

@@ -173,7 +173,8 @@ class Flow(Protocol):
         """Credit, then the window, then the gate: what waits at the gate lacks nothing else."""
         if ledger is not self._all:
             return ledger.open
-        return ledger.open and not self._nakack.full and not (self._gate is not None and self._gate.holds_back())
+        gate = self._gate
+        return ledger.open and not self._nakack.full and not (gate is not None and gate.shut and gate.holds_back())
 
     def _wait(self) -> None:
         if self._timer is None:

@@ -92,7 +92,7 @@ class Flush(Flushing):
             case FlushOk(leader, number, round, upto):
                 self._record((leader, number), round, peer, upto)
             case FlushCompleted(number, round, digest):
-                self.leading.answered(peer, StartFlushOk(number, round, digest, {}, {}))
+                self.leading.answered(peer, StartFlushOk(number, round, digest, (), ()))
             case StopFlushOk(leader, number, view):
                 self._others_open(peer, (leader, number), view)
             case _:

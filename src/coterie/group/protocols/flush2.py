@@ -25,6 +25,7 @@ from coterie.group.protocols.flush_messages import (
     StartFlushFail,
     StartFlushOk,
     StopFlush,
+    Units,
 )
 from coterie.group.wire import Codec
 
@@ -58,7 +59,6 @@ class Flush2(Flushing):
         "flush2.suspect_expected": "SUSPECT: nothing is expected of a suspected member any more.",
         "flush2.suspect_leader": "SUSPECT: a suspected leader's flush is over.",
         "flush2.view_expected": "A view change: nothing is expected of who is not part of it; the round starts over.",
-        "flush2.view_ended": "A view change ends a flush for a view that another leads, and that is under way.",
         "flush2.view_leader": "A view change: the flush of a leader that is not part of it is over.",
         **{f"flush2.{name}": sentence for name, sentence in COMMON_RULES.items()},
     }
@@ -88,11 +88,19 @@ class Flush2(Flushing):
         hold.answered = True
         self.note("start_ok")
         self.nakack.freeze()
-        unicasts = self.settings.unicasts
-        sent = self.unicast3.sent_digest() if unicasts else {}
-        received = self.unicast3.received_digest() if unicasts else {}
+        sent, received = self._units()
         self.tell(hold.leader, StartFlushOk(hold.number, hold.round, self.delivered(), sent, received))
         self._deliver_ahead()
+
+    def _units(self) -> tuple[Units, Units]:
+        if not self.settings.unicasts:
+            return (), ()
+        members = self.stack.view.members
+        sent, received = self.unicast3.sent_digest(), self.unicast3.received_digest()
+        return (
+            tuple(sent.get(member, (0, 0)) for member in members) if sent else (),
+            tuple(received.get(member, (0, 0)) for member in members) if received else (),
+        )
 
     # What is multicast out of a block() that takes its time. Its sender may wait for answers to it, and whoever has
     # answered START-FLUSH already delivers nothing any more unless it is told to.

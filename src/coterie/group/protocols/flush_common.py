@@ -28,6 +28,7 @@ from coterie.group.protocols.flush_messages import (
     StartFlush,
     StartFlushFail,
     StopFlush,
+    Units,
 )
 from coterie.group.protocols.nakack import Nakack
 from coterie.group.protocols.unicast3 import Unicast3
@@ -63,6 +64,7 @@ class Flushing(FlushProtocol):
         """Of the view that we were told of last; none before the first."""
         self._early: list[Packet] = []
         """What came before the first view. Its senders' credit bounds it."""
+        self._rules = {rule.partition(".")[2]: rule for rule in self.rules}
         self.gate, self.holding, self.leading = Gate(self), Holding(self), Leading(self)
 
     def stop(self) -> None:
@@ -94,7 +96,7 @@ class Flushing(FlushProtocol):
     def down(self, packet: Packet) -> None:
         if packet.proto != APP or (packet.carrier != MCAST and self.members):
             self.pass_down(packet)
-        elif self.holds_back():
+        elif self.shut and self.holds_back():
             self.gate.wait(packet)
         else:
             self.pass_down(packet)
@@ -151,7 +153,18 @@ class Flushing(FlushProtocol):
 
     def delivered(self) -> Digest:
         delivered = self.nakack.delivered()
-        return {member: delivered.get(member, 0) for member in self.stack.view.members}
+        return tuple(delivered.get(member, 0) for member in self.stack.view.members)
+
+    def by_member(self, digest: Digest) -> dict[Address, int]:
+        return dict(zip(self.stack.view.members, digest, strict=True))
+
+    def fits(self, digest: Digest, *units: Units) -> bool:
+        """Digests are in the order of the view, and as long as it is."""
+        size = len(self.stack.view.members)
+        fits = len(digest) == size and all(len(each) in (0, size) for each in units)
+        if not fits:
+            self.count("malformed")
+        return fits
 
     # Where the two protocols differ.
 
@@ -185,7 +198,6 @@ class Flushing(FlushProtocol):
         self.holding.gate_shut()
 
     def held_too_long(self) -> None:
-        self.note("hold_max")
         self.count("held_too_long")
         self.holding.end_all()
 
@@ -238,8 +250,8 @@ class Flushing(FlushProtocol):
 
     def note(self, name: str) -> None:
         """A rule that may be in both documents, or in one."""
-        rule = f"{self.name.lower()}.{name}"
-        if rule in self.rules:
+        rule = self._rules.get(name)
+        if rule is not None:
             self.rule(rule)
 
     def held(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ what others had under way is broken off; of two for views, the later one. So nob
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from coterie.group.events import OtherView
 from coterie.group.members import Address, View, ViewId
 from coterie.group.protocols.flush_base import Kind
-from coterie.group.protocols.flush_messages import Cut, Digest, Reconciled, StartFlush, StartFlushFail, Units
+from coterie.group.protocols.flush_messages import Cut, Reconciled, StartFlush, StartFlushFail
 from coterie.runtime.base import Timer
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Hold:
     leader: Address
     number: int
     kind: Kind
+    view: ViewId | None = None
+    """That is flushed."""
     round: int = 0
     targets: tuple[Address, ...] = ()
     answered: bool = False
@@ -57,9 +59,9 @@ class Hold:
 class Goal:
     """How far we have to come for one flush, and what is to be said then."""
 
-    cut: Digest
-    holders: dict[Address, Address]
-    waits: Units
+    cut: Mapping[Address, int]
+    holders: Mapping[Address, Address]
+    waits: Mapping[Address, tuple[int, int]]
     then: Callable[[], None]
 
 
@@ -113,7 +115,8 @@ class Holding:
             flush.note("fail")
             flush.tell(leader, StartFlushFail(start.number, start.round))
             return
-        hold.round, hold.targets, hold.answered = start.round, start.targets, False
+        hold.round, hold.view, hold.answered = start.round, start.view, False
+        hold.targets = start.targets or flush.stack.view.members
         hold.orphan = self.at_cut = False
         if hold.kind is Kind.VIEW:
             self._view_key = key
@@ -181,7 +184,8 @@ class Holding:
     def gate_shut(self) -> None:
         """Each leader that waits for it is told."""
         for hold in list(self.holds.values()):
-            if self.flush.shut and not hold.answered and self.holds.get(hold.key) is hold:
+            current = hold.view == self.flush.stack.view.id  # otherwise its leader starts over
+            if current and self.flush.shut and not hold.answered and self.holds.get(hold.key) is hold:
                 self.flush.ready(hold)
 
     # STOP-FLUSH, ABORT-FLUSH, and the ends that come by themselves.
@@ -299,8 +303,13 @@ class Holding:
         hold = self.holds.get((leader, cut.number))
         if hold is None or hold.round != cut.round or not hold.answered or not self.current(hold):
             return
+        if not self.flush.fits(cut.cut, cut.waits):
+            return
         self.at_cut = True
-        self.pursue(hold, Goal(cut.cut, cut.holders, cut.waits, partial(self._say_reconciled, hold, cut.round)))
+        members = self.flush.stack.view.members
+        waits = {m: unit for m, unit in zip(members, cut.waits, strict=False) if unit > (0, 0)}
+        then = partial(self._say_reconciled, hold, cut.round)
+        self.pursue(hold, Goal(self.flush.by_member(cut.cut), cut.holders, waits, then))
 
     def _say_reconciled(self, hold: Hold, round: int) -> None:
         self.flush.tell(hold.leader, Reconciled(hold.number, round, self.flush.delivered()))
@@ -318,9 +327,9 @@ class Holding:
     def _pursue(self) -> None:
         """On to the farthest of all cuts that we were given; those who gave them are told when we are there."""
         self._pursuit += 1
-        cut: Digest = {}
+        cut: dict[Address, int] = {}
         holders: dict[Address, Address] = {}
-        waits: Units = {}
+        waits: dict[Address, tuple[int, int]] = {}
         for goal in self._goals.values():
             for sender, last in goal.cut.items():
                 cut[sender] = max(last, cut.get(sender, 0))

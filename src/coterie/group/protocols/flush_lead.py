@@ -15,12 +15,15 @@ A member leads at most one flush for a view, and at most one of another kind, at
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from coterie.group.members import Address, View
+from coterie.group.protocols import flush_cut
 from coterie.group.protocols.flush_base import Done, Kind, Outcome
-from coterie.group.protocols.flush_messages import AbortFlush, Cut, Digest, StartFlush, StartFlushOk, StopFlush, Units
+from coterie.group.protocols.flush_cut import Plan
+from coterie.group.protocols.flush_messages import AbortFlush, Cut, Digest, StartFlush, StartFlushOk, StopFlush
 from coterie.runtime.base import Timer
 
 if TYPE_CHECKING:
@@ -42,8 +45,8 @@ class Lead:
     """One flush that this member leads: the FlushState of the document, as far as it is the leader's."""
 
     __slots__ = (
-        "answers", "cut", "dropped", "expected", "handles", "kind", "limit", "number", "phase", "round", "strayed",
-        "targets", "timer", "told", "total",
+        "answers", "cut", "dropped", "expected", "handles", "kind", "limit", "number", "outcome", "phase", "round",
+        "strayed", "targets", "timer", "told", "total",
     )  # fmt: skip
 
     def __init__(self, number: int, kind: Kind, targets: tuple[Address, ...], total: bool, done: Done) -> None:
@@ -65,7 +68,9 @@ class Lead:
         """Somebody went away in this round: its stream has no known end."""
         self.strayed = False
         """Somebody is not at the cut."""
-        self.cut: Digest = {}
+        self.cut: Digest = ()
+        self.outcome: Outcome | None = None
+        """As it was when it began to hold."""
         self.limit = 0.0
         """When it is over in any case."""
         self.timer: Timer | None = None
@@ -87,7 +92,7 @@ class Leading:
             self._end(lead)
         self._queue.clear()
         for lead in under_way:
-            self._answer(lead, Outcome(False, 0, reason="the channel was closed"))
+            self._say_failed(lead, "the channel was closed")
 
     # SUSPEND.
 
@@ -105,14 +110,12 @@ class Leading:
         if other is None:
             self._begin(lead)
         elif kind is Kind.VIEW:
-            flush.note("replaced")
             self._replace(other, lead)
             self._begin(lead)
         elif kind is other.kind is Kind.SHARED and set(targets) <= set(other.targets):
-            flush.note("suspend_again")
             other.handles[number] = done
-            if other.phase is Phase.HELD:
-                done(Outcome(True, number, other.targets, dict(other.cut)))
+            if other.outcome is not None:
+                done(replace(other.outcome, number=number))
         elif len(self._queue) < flush.settings.waiting_max:
             flush.note("waits")
             self._queue.append(lead)
@@ -135,7 +138,7 @@ class Leading:
         self._trace("flush_ended" if held else "flush_failed", old, reason=None if held else "replaced")
         self._tell_over(old, [m for m in old.told if m not in new.targets])
         if not held:
-            self._answer(old, Outcome(False, 0, reason="replaced by a later one"))
+            self._say_failed(old, "replaced by a later one")
 
     def _begin(self, lead: Lead) -> None:
         flush = self.flush
@@ -159,7 +162,9 @@ class Leading:
         lead.expected = dict.fromkeys(lead.targets)
         lead.told |= lead.expected
         self._wait(lead)
-        start = StartFlush(lead.number, lead.round, flush.stack.view.id, lead.kind, lead.targets)
+        view = flush.stack.view
+        targets = () if lead.targets == view.members else lead.targets
+        start = StartFlush(lead.number, lead.round, view.id, lead.kind, targets)
         flush.tell_all([m for m in lead.targets if m != local], start)
         if local in lead.expected:  # last: the others can begin meanwhile
             flush.holding.start(local, start)
@@ -169,7 +174,7 @@ class Leading:
     def answered(self, peer: Address, answer: StartFlushOk) -> None:
         """START-FLUSH-OK, or FLUSH_COMPLETED."""
         lead = self._expecting(peer, answer.number, answer.round, Phase.STARTING)
-        if lead is not None:
+        if lead is not None and self.flush.fits(answer.digest, answer.sent, answer.received):
             del lead.expected[peer]
             lead.answers[peer] = answer
             if not lead.expected:
@@ -186,7 +191,7 @@ class Leading:
         lead = self._expecting(peer, number, round, Phase.RECONCILING)
         if lead is not None:
             del lead.expected[peer]
-            lead.strayed |= any(digest.get(member, 0) != last for member, last in lead.cut.items())
+            lead.strayed |= digest != lead.cut
             if not lead.expected:
                 if lead.strayed:
                     self._again(lead)
@@ -204,41 +209,25 @@ class Leading:
         if not answers:
             self._fail(lead, "nobody has answered")
             return
-        members = self.flush.stack.view.members
-        lead.cut = {m: max(answer.digest.get(m, 0) for answer in answers.values()) for m in members}
-        missed = {
-            m: next(h for h in (m, *answers) if h in answers and answers[h].digest.get(m, 0) == last)
-            for m, last in lead.cut.items()
-            if any(answer.digest.get(m, 0) != last for answer in answers.values())
-        }
-        waits = {m: self._missed_units(m, answers) for m in answers}
-        if missed or any(waits.values()) or (lead.dropped and self.flush.delivers_ahead):
-            self.flush.note("reconcile")
-            if any(waits.values()):
-                self.flush.note("unicasts")
-            self._reconcile(lead, missed, waits)
-        else:
+        plan = flush_cut.plan(self.flush.stack.view.members, answers)
+        lead.cut = plan.cut
+        if plan.complete and not (lead.dropped and self.flush.delivers_ahead):
             self.flush.note("same_digests")
             self._hold(lead)
+        else:
+            self.flush.note("reconcile")
+            if plan.waits:
+                self.flush.note("unicasts")
+            self._reconcile(lead, plan)
 
-    def _missed_units(self, member: Address, answers: dict[Address, StartFlushOk]) -> Units:
-        """What those who take part sent to this one before the flush, and it has not delivered. A higher connection
-        comes after everything of a lower one."""
-        received = answers[member].received
-        return {
-            peer: answer.sent[member]
-            for peer, answer in answers.items()
-            if member in answer.sent and received.get(peer, (0, 0)) < answer.sent[member]
-        }
-
-    def _reconcile(self, lead: Lead, holders: dict[Address, Address], waits: dict[Address, Units]) -> None:
+    def _reconcile(self, lead: Lead, plan: Plan) -> None:
         flush, local = self.flush, self.flush.stack.local
         lead.phase = Phase.RECONCILING
         lead.targets = tuple(m for m in lead.targets if m in lead.answers)
         lead.expected = dict.fromkeys(lead.targets)
         self._wait(lead)
         for member in sorted(lead.targets, key=lambda m: m == local):  # ourselves last
-            flush.tell(member, Cut(lead.number, lead.round, lead.cut, holders, waits[member]))
+            flush.tell(member, Cut(lead.number, lead.round, plan.cut, plan.holders, plan.waits.get(member, ())))
 
     def _again(self, lead: Lead) -> None:
         self.flush.note("new_round")
@@ -248,12 +237,14 @@ class Leading:
     def _hold(self, lead: Lead) -> None:
         """SUSPEND_OK."""
         lead.phase = Phase.HELD
+        lead.outcome = Outcome(True, lead.number, lead.targets, self.flush.by_member(lead.cut))
         self._trace("flush_held", lead, targets=lead.targets)
-        self._answer(lead, Outcome(True, 0, lead.targets, lead.cut))
-
-    def _answer(self, lead: Lead, outcome: Outcome) -> None:
         for number, done in list(lead.handles.items()):
-            done(Outcome(outcome.ok, number, outcome.answered, dict(outcome.cut), outcome.reason))
+            done(replace(lead.outcome, number=number))
+
+    def _say_failed(self, lead: Lead, reason: str) -> None:
+        for number, done in list(lead.handles.items()):
+            done(Outcome(False, number, reason=reason))
 
     # Time.
 
@@ -271,7 +262,6 @@ class Leading:
         flush = self.flush
         if flush.runtime.now() >= lead.limit - CLOCK_ERROR:
             if lead.phase is Phase.HELD:
-                flush.note("leader_limit")
                 self._release(lead)
             else:
                 self._fail(lead, "its time is up")
@@ -324,7 +314,6 @@ class Leading:
         for lead in list(self.leads.values()):
             if lead.kind is Kind.VIEW:
                 if lead.phase is not Phase.HELD:
-                    self.flush.note("view_ended")
                     self._fail(lead, "the view changed")
                 continue
             lead.targets = view.members if lead.total else tuple(m for m in lead.targets if m in view)
@@ -353,7 +342,7 @@ class Leading:
             self._release(lead)
         elif lead.phase is Phase.WAITING:
             self._queue.remove(lead)
-            self._answer(lead, Outcome(False, 0, reason="given up"))
+            self._say_failed(lead, "given up")
         else:
             self._fail(lead, "given up")
 
@@ -369,7 +358,7 @@ class Leading:
         self.flush.count("failed")
         self._trace("flush_failed", lead, reason=reason)
         self._tell_over(lead, list(lead.told))
-        self._answer(lead, Outcome(False, 0, reason=reason))
+        self._say_failed(lead, reason)
         self._next_in_queue()
 
     def _end(self, lead: Lead) -> None:

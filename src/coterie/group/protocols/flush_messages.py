@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from coterie.group.members import Address, ViewId
 from coterie.settings import setting
 
-Digest = dict[Address, int]
-"""By member of the view: the number of its last multicast bundle that was delivered."""
-Units = dict[Address, tuple[int, int]]
-"""By peer: a unicast connection with it, and a number on that."""
+Digest = tuple[int, ...]
+"""For each member of the view, in the order of the view: the number of its last multicast that was delivered."""
+Units = tuple[tuple[int, int], ...]
+"""For each member of the view: a unicast connection with it, and a number on that. Empty: nothing for anybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,10 @@ class StartFlush:
     number: int
     round: int
     view: ViewId
-    """The view that is flushed."""
+    """The view that is flushed. Digests are in its order."""
     kind: int
     targets: tuple[Address, ...]
+    """Nobody: all of the view."""
 
 
 @dataclass(frozen=True, slots=True)

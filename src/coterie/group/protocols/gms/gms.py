@@ -25,7 +25,7 @@ from coterie.group.events import (
     ViewChange,
     ViewEnding,
 )
-from coterie.group.members import Address, ViewId
+from coterie.group.members import Address, MergeView, ViewId
 from coterie.group.packet import Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.failure import Failure
@@ -250,14 +250,14 @@ class Gms(Protocol):
         return True
 
     def _trace_view(self, install: Installation, before: ViewId | None, starts: dict[Address, int]) -> None:
-        local = self.stack.local
+        local, view = self.stack.local, self.stack.view
         self.stack.trace.emit(
-            "view", view=install.id, members=[str(m) for m in install.members], agreed=True,
+            "view", view=install.id, members=[str(m) for m in view.members], agreed=True,
             before=None if before is None else str(before),
             start={str(m): n for m, n in starts.items()},
             welcomed={str(m): self.nakack.sent + 1 for m in install.members if m != local},
-            subgroups=[[str(p.view), [str(m) for m in p.members]] for p in install.parts]
-            if len(install.parts) > 1 else None,
+            subgroups=[[str(part.id), [str(m) for m in part.members]] for part in view.subgroups]
+            if isinstance(view, MergeView) else None,
         )  # fmt: skip
 
     # Events.

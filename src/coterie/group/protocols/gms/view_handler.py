@@ -153,7 +153,6 @@ class ViewHandler:
     # Suspending and resuming.
 
     def _suspend(self, work: Work) -> None:
-        assert self.suspended is None
         self.suspended = work
         self.turn += 1
         self._host.note("suspend", work, self._resume_after)
