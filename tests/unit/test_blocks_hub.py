@@ -226,7 +226,7 @@ def test_a_state_that_breaks_off_in_the_middle_is_replaced_as_a_whole() -> None:
     connected(group)
     for _ in range(30):
         logs[0].port.send_nowait(bytes(100_000).replace(b"\0", b"x"))
-    group.run(1)
+        group.run(0.05)
     (joiner,) = group.make(lambda hub: SharedDict(hub, "stock"), 2)
     (log,) = group.make(lambda hub: Log(hub, "large"), 2)
     replicated = group.replicated(2)

@@ -33,8 +33,8 @@ class Profile:
     make: Callable[[int], Plan]
     protocols: tuple[str, ...]
     """Protocols whose rules it has to reach."""
-    rules: tuple[str, ...] = ()
-    """And these rules of others."""
+    synchronous: bool = False
+    """Views are agreed on: it has to reach NAKACK's rules for that, too."""
     standard_seeds: int = STANDARD_SEEDS
 
 

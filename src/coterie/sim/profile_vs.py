@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 
-from coterie.group.protocols.nakack import Nakack
 from coterie.sim.plan import Action, FaultMaker, Plan, pick, swarm
 from coterie.sim.profile_channel import (
     CHANNEL,
@@ -149,7 +148,6 @@ def _stack(rng: random.Random, profile: str, members: list[str]) -> Layers:
 
 
 _PROTOCOLS = ("MERGE", "GMS", "STATE", "FLUSH2", "FLUSH")
-_RULES = tuple(Nakack.synchronous_rules)
 
-VS_PROFILE = Profile("vs", vs_plan, _PROTOCOLS, _RULES, standard_seeds=3000)
-TOTAL_PROFILE = Profile("total", total_plan, (*_PROTOCOLS, "TOTAL"), _RULES, standard_seeds=3000)
+VS_PROFILE = Profile("vs", vs_plan, _PROTOCOLS, synchronous=True, standard_seeds=3000)
+TOTAL_PROFILE = Profile("total", total_plan, (*_PROTOCOLS, "TOTAL"), synchronous=True, standard_seeds=3000)

@@ -90,10 +90,12 @@ class Campaign:
 def known_rules(profile: str) -> list[str]:
     """Every rule that the profile has to reach."""
     from coterie.group.presets import REGISTRY
+    from coterie.group.protocols.nakack_streams import SYNCHRONOUS_RULES
     from coterie.sim.profiles import profile as find
 
     found = find(profile)
-    return [*(rule for name in found.protocols for rule in REGISTRY[name].rules), *found.rules]
+    rules = [rule for name in found.protocols for rule in REGISTRY[name].rules]
+    return rules + list(SYNCHRONOUS_RULES) if found.synchronous else rules
 
 
 def run_plan(plan: Plan, trace_dir: str | None = None) -> Result:
