@@ -14,6 +14,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 WORKERS ?= 2
 SEEDS ?= 20000
 FUZZ_ROUNDS ?= 20000
+PROFILES ?= channel vs total
 
 export PIP_ROOT_USER_ACTION := ignore
 
@@ -69,7 +70,7 @@ format: setup ## Let ruff put every file into the house's form
 
 bench: setup ## Throughput, views and state transfer against raw sockets, into out/: some minutes
 	@mkdir -p out
-	$(BIN)/coterie bench group --members 4 --size 1024 --json | tee out/bench-group.json
+	$(BIN)/coterie bench group --members 4 --size 1024 --order both --json | tee out/bench-group.json
 	$(BIN)/coterie bench unicast --json | tee out/bench-unicast.json
 	$(BIN)/coterie bench views --members 4 --json | tee out/bench-views.json
 	$(BIN)/coterie bench state --size 1GiB --json | tee out/bench-state.json
@@ -78,14 +79,16 @@ bench: setup ## Throughput, views and state transfer against raw sockets, into o
 chaos: setup ## Kills, pauses and partitions, simulated and with real processes, for longer than `make test` does
 	for round in 1 2 3 4 5; do $(BIN)/coterie demo --out out/chaos --rate 1000 || exit 1; done
 	$(BIN)/coterie bench memory --seconds 60
-	$(BIN)/coterie sim run --profile channel --seeds 2000 --first-seed $$(shuf -i 1000000-9000000 -n 1)
+	for profile in $(PROFILES); do \
+		$(BIN)/coterie sim run --profile $$profile --seeds 2000 --first-seed $$(shuf -i 1000000-9000000 -n 1) || exit 1; \
+	done
 
 fuzz: setup ## Every test on garbage, with many more rounds
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -k "fuzz or garbage" \
 		--hypothesis-profile=fuzz --fuzz-rounds $(FUZZ_ROUNDS) --timeout 1500
 
 campaign: setup ## A long row of simulated runs: make SEEDS=100000 campaign
-	$(BIN)/coterie sim run --profile channel --seeds $(SEEDS)
+	for profile in $(PROFILES); do $(BIN)/coterie sim run --profile $$profile --seeds $(SEEDS) || exit 1; done
 
 docs: setup ## Write docs/settings.md anew from the code, and check every link
 	@$(BIN)/coterie settings --markdown >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
