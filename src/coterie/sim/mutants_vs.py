@@ -33,6 +33,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module=f"{_GMS}.view_handler",
         old='            self._host.rule("merge_req.rejected")\n            return False',
         new="            pass",
+        seed=5,
     ),
     Mutation(
         name="gms-view-not-ended",
@@ -51,6 +52,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.nakack",
         old="{s.sender: s.window.delivered for s in self.streams.values() if s.departed is None}",
         new="{s.sender: s.window.received for s in self.streams.values() if s.departed is None}",
+        seed=5,
     ),
     Mutation(
         name="gms-wrong-subgroups",
@@ -69,6 +71,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module=f"{_GMS}.gms",
         old="        if gone and self.leads and self.handler.suspended is None:",
         new="        if gone and self.leads and self.handler.suspended is None and self.handler.turn < 4:",
+        seed=3,
     ),
     Mutation(
         name="merge-never-found",
@@ -78,6 +81,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.merge",
         old="        if others:",
         new="        if False:",
+        seed=1,
     ),
     Mutation(
         name="merge-not-told",
@@ -163,5 +167,6 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.total_held",
         old="        return self.own if last < 0 else min(self.own, sorted(self._heard.values(), reverse=True)[last])",
         new="        return self.own",
+        seed=5,
     ),
 )
