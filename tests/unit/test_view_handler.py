@@ -12,7 +12,7 @@ import pytest
 from harness import A, B, C
 
 from coterie.group.members import Address, View, ViewId
-from coterie.group.protocols.gms.view_handler import Gone, Join, Leave, Request, ViewHandler, Work
+from coterie.group.protocols.gms.view_handler import REQUESTS_MAX, Gone, Join, Leave, Request, ViewHandler, Work
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
@@ -576,3 +576,11 @@ def test_a_join_with_state_is_one_request_so_there_is_no_gap_to_suspend_in() -> 
     c.handler.done(c.handler.turn, True)
     c.turn()
     assert c.processed == [[Join(D, True)]]
+
+
+def test_requests_are_bounded_however_many_come_in_one_turn() -> None:
+    desk = Coordinator()
+    for number in range(REQUESTS_MAX + 10):
+        assert desk.handler.add(Join(Address("j", number), False)) is (number < REQUESTS_MAX)
+    assert desk.handler.add(Join(Address("j", 0), False))
+    assert len(desk.handler.queue) == REQUESTS_MAX

@@ -95,6 +95,25 @@ class Protocol:
             self.count("malformed")
             return None
 
+    def pass_up_others(self, batch: list[Packet]) -> list[Packet]:
+        """Pass up what is not this protocol's, and give what is.
+
+        In this order, because what came in the same batch was delivered below already: it comes before whatever a
+        message of ours changes. Most batches hold none, and are passed on as they are.
+        """
+        own = self.id
+        for packet in batch:
+            if packet.proto == own:
+                break
+        else:
+            if batch:
+                self.pass_up(batch)
+            return []
+        others = [packet for packet in batch if packet.proto != own]
+        if others:
+            self.pass_up(others)
+        return [packet for packet in batch if packet.proto == own]
+
     def count(self, name: str, by: int = 1) -> None:
         self.stats[name] = self.stats.get(name, 0) + by
 

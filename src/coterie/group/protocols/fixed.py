@@ -206,12 +206,7 @@ class Fixed(Protocol):
                 self._say_welcome(peer, guest)
 
     def up(self, batch: list[Packet]) -> None:
-        mine = [packet for packet in batch if packet.proto == self.id]
-        if mine:
-            batch = [packet for packet in batch if packet.proto != self.id]
-        if batch:
-            self.pass_up(batch)  # first: NAKACK has delivered all of it, so it comes before a stream that opens anew
-        for packet in mine:
+        for packet in self.pass_up_others(batch):
             self._handle(packet.sender, self.decode(packet))
 
     def _handle(self, peer: Address, message: object) -> None:

@@ -104,22 +104,11 @@ class Flushing(FlushProtocol):
                 self.block_runs()
 
     def up(self, batch: list[Packet]) -> None:
-        own = self.id
         if not self.members:  # unicasts of those who know already that we are in their view
             self._early += [packet for packet in batch if packet.proto == APP]
             batch = [packet for packet in batch if packet.proto != APP]
-        for packet in batch:
-            if packet.proto == own:
-                break
-        else:
-            self.pass_up(batch)
-            return
-        rest = [packet for packet in batch if packet.proto != own]
-        if rest:
-            self.pass_up(rest)  # first: all of it was delivered below, and comes before whatever the flush stops
-        for packet in batch:
-            if packet.proto == own:
-                self.handle(packet.sender, self.decode(packet))
+        for packet in self.pass_up_others(batch):
+            self.handle(packet.sender, self.decode(packet))
 
     def handle(self, peer: Address, message: object) -> None:
         match message:

@@ -113,17 +113,7 @@ class Merge(Protocol):
             self.stack.above(self).up_event(MergeFound(tuple(sorted([self.stack.local, *others]))))
 
     def up(self, batch: list[Packet]) -> None:
-        for packet in batch:
-            if packet.proto == MERGE_ID:
-                break
-        else:
-            self.pass_up(batch)
-            return
-        mine = [packet for packet in batch if packet.proto == MERGE_ID]
-        batch = [packet for packet in batch if packet.proto != MERGE_ID]
-        if batch:
-            self.pass_up(batch)
-        for packet in mine:
+        for packet in self.pass_up_others(batch):
             info = self.decode(packet)
             if isinstance(info, Info):
                 self._hear(packet.sender, info)

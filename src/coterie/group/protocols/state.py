@@ -248,14 +248,9 @@ class State(Protocol):
     # Messages.
 
     def up(self, batch: list[Packet]) -> None:
-        mine = [packet for packet in batch if packet.proto == self.id]
-        if mine:
-            batch = [packet for packet in batch if packet.proto != self.id]
-        if batch:
-            if self._ordered:
-                self._position = next((packet.pos for packet in reversed(batch) if packet.pos), self._position)
-            self.pass_up(batch)  # first: a cut is behind what has been delivered
-        for packet in mine:
+        if self._ordered:
+            self._position = next((packet.pos for packet in reversed(batch) if packet.pos), self._position)
+        for packet in self.pass_up_others(batch):
             self._handle(packet.sender, self.decode(packet))
 
     def _handle(self, peer: Address, message: object) -> None:

@@ -324,12 +324,7 @@ class Gms(Protocol):
     # Messages.
 
     def up(self, batch: list[Packet]) -> None:
-        mine = [packet for packet in batch if packet.proto == self.id]
-        if mine:
-            batch = [packet for packet in batch if packet.proto != self.id]
-        if batch:
-            self.pass_up(batch)  # first: it belongs to the view that we are in
-        for packet in mine:
+        for packet in self.pass_up_others(batch):
             self._handle(packet.sender, self.decode(packet))
 
     def _handle(self, peer: Address, message: object) -> None:

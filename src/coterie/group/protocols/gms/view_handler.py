@@ -45,6 +45,9 @@ class Gone:
 
 Request = Join | Leave | Gone
 
+REQUESTS_MAX = 4096
+"""Requests that one view can answer; whoever comes beyond them asks again, as whoever is discarded does."""
+
 RULES = {
     "views.discarded": "JOIN, LEAVE or SUSPECT while the handler is suspended: the event is discarded.",
     "views.queued": "JOIN, LEAVE or SUSPECT while it is not: the event is added.",
@@ -101,8 +104,11 @@ class ViewHandler:
         """JOIN, JOIN_WITH_STATE, LEAVE or SUSPECT. False if it is discarded."""
         if self.suspended is not None:
             self._host.rule("views.discarded")
-            if not isinstance(request, Gone):
+            if not isinstance(request, Gone) and len(self._turned_away) < REQUESTS_MAX:
                 self._turned_away[request.member] = None
+            return False
+        if len(self.queue) >= REQUESTS_MAX and request not in self.queue:
+            self._host.rule("views.discarded")
             return False
         self._host.rule("views.queued")
         self.queue[request] = None
