@@ -9,10 +9,12 @@ from blocks_rig import Group
 
 from coterie.blocks import CallTimeout, Hub, MemberLost, RemoteError, Rpc, TooFewAnswers
 from coterie.errors import UserError
-from coterie.group.channel import ChannelClosed
+from coterie.group.channel import ChannelClosed, Receiver
+from coterie.group.events import Replaced
 from coterie.group.members import Address
 from coterie.group.protocols.flush_base import FlushProtocol
-from coterie.runtime.base import Future
+from coterie.group.protocols.tcp import Tcp
+from coterie.runtime.base import Endpoint, Future
 
 
 class Server:
@@ -323,6 +325,28 @@ def test_whoever_calls_when_the_hub_is_closed_is_told() -> None:
         call.result()
     with pytest.raises(ChannelClosed):
         group.ask(0, servers[0].rpc.call(group.address(1), b"hello", 1))
+
+
+def test_whoever_calls_when_the_channel_closes_by_itself_is_told() -> None:
+    group, servers = group_of(2)
+    told: list[str] = []
+
+    class Port(Receiver):
+        def closed(self, why: str) -> None:
+            told.append(why)
+
+    group.hubs[0].port("other", Port())
+    call = group.start(0, servers[0].rpc.call(group.address(1), b"later", 60))
+    group.run(0.1)
+    newer = group.address(0)._replace(incarnation=9)
+    group.runtime(0).call_soon(group.hubs[0].channel.stack.find(Tcp).up_event, Replaced(newer, Endpoint("x", 1)))
+    group.until(call.done)
+    with pytest.raises(ChannelClosed):
+        call.result()
+    assert told == [group.hubs[0].channel.failure]
+    assert str(newer) in told[0]
+    group.ask(0, group.hubs[0].close())  # as whoever has a hub does in the end
+    group.until(lambda: group.together(1))
 
 
 def test_calling_before_connecting_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 from vs_rig import Group, Member, hold
 
 from coterie.errors import UserError
-from coterie.group.channel import Channel, ChannelClosed, FlushFailed
+from coterie.group.channel import Channel, ChannelClosed, Flush, FlushFailed
 from coterie.group.protocols.nakack import Nakack
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric
@@ -239,6 +239,98 @@ def test_a_flush_whose_body_raises_is_released() -> None:
     group.rest()
 
 
+BRIEF = {"FLUSH2": {"exclusive_max": 1.0}}
+"""Applications' flushes are over after a second."""
+
+
+def test_a_flush_that_outlives_its_longest_time_is_lost_and_its_holder_learns_it_at_once_and_in_the_end() -> None:
+    group = Group(size=2, settings=BRIEF)
+    a, b = group.connected()
+    release = hold(a)
+    seen: list[Flush] = []
+
+    async def flush() -> None:
+        async with a.channel.flush() as flush:
+            seen.append(flush)
+            await release
+
+    task = a.do(flush())
+    group.until(lambda: bool(seen))
+    group.run(0.5)
+    assert seen[0].held
+    assert not seen[0].lost
+    group.run(1)
+    assert not seen[0].held
+    assert "was released after exclusive_max (1 s)" in seen[0].lost
+    assert group.wait(b.do(b.channel.start_flush())) is True  # it is somebody else's turn
+    release.set_result(None)
+    with pytest.raises(FlushFailed, match=r"was released after exclusive_max \(1 s\)"):
+        group.wait(task)
+    assert holding(group, b)  # that the first one ends does not release the second
+    assert b.channel.stop_flush() is True
+    group.rest()
+
+
+def test_a_flush_that_was_lost_has_not_held_when_it_is_stopped() -> None:
+    group = Group(size=2, settings=BRIEF)
+    a, _ = group.connected()
+    assert group.wait(a.do(a.channel.start_flush())) is True
+    group.run(2)
+    assert a.channel.stop_flush() is False
+    assert group.wait(a.do(a.channel.start_flush())) is True
+    group.run(0.5)
+    assert a.channel.stop_flush() is True
+    group.rest()
+
+
+def test_a_process_that_stood_still_during_its_flush_learns_that_it_was_lost_before_any_timer_tells_it() -> None:
+    group = Group(size=2, settings=BRIEF)
+    a, b = group.connected()
+    assert group.wait(a.do(a.channel.start_flush())) is True
+    held: list[bool] = []
+    a.runtime.call_later(0.5, lambda: held.append(a.channel.stop_flush()))  # before its longest time is over
+    a.node.pause()
+    b.channel.send_nowait(b"waits")
+    group.run(3)
+    assert b.app.got == [b"waits"]
+    a.node.resume(a.node.incarnation)
+    group.run(0.1)
+    assert held == [False]
+
+
+def test_a_flush_ends_with_its_channel_and_its_holder_learns_it() -> None:
+    group = Group(size=2)
+    a, b = group.connected()
+    release = hold(a)
+
+    async def flush() -> None:
+        async with a.channel.flush():
+            await release
+
+    task = a.do(flush())
+    group.until(lambda: holding(group, a))
+    group.wait(a.do(a.channel.close()))
+    release.set_result(None)
+    with pytest.raises(FlushFailed, match="ended with its channel"):
+        group.wait(task)
+    group.until(lambda: b.view() == "b")
+    group.rest()
+
+
+def test_what_goes_wrong_inside_a_flush_that_was_lost_is_what_is_raised() -> None:
+    group = Group(size=2, settings=BRIEF)
+    a, _ = group.connected()
+
+    async def flush() -> None:
+        async with a.channel.flush():
+            await a.runtime.sleep(2)
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        group.wait(a.do(flush()))
+    group.rest()
+
+
 def test_a_flush_may_be_of_some_members_only() -> None:
     group = Group(size=3)
     a, b, c = group.connected()
@@ -386,3 +478,136 @@ def test_an_application_that_never_returns_from_block_does_not_stop_the_group() 
     b.app.blocks = never
     group.connect(2)
     group.until(lambda: (a.view(), b.view()) == ("abc", "abc"))
+
+
+# Two processes with one name.
+
+
+def namesake(group: Group, number: int, name: str, incarnation: int) -> Member:
+    """A process on another host that has been given the name of a member. It has not connected yet."""
+    return group.boot(number, name=name, incarnation=incarnation)
+
+
+def gave_way(member: Member) -> bool:
+    return not member.channel.stack.running and "another process has joined as" in member.channel.failure
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"], ids=["coordinator", "next in line", "youngest"])
+def test_a_member_gives_way_to_a_newer_process_with_its_name_and_the_group_settles(name: str) -> None:
+    group = Group(size=4)
+    members = group.connected(3)
+    old = members["abc".index(name)]
+    rest = [member for member in members if member is not old]
+    waits = old.do(old.channel.has_members(9))
+    new = namesake(group, 3, name, 7)
+    group.wait(new.do(new.channel.connect(3)))
+    group.until(lambda: gave_way(old), 10)
+    why = f"another process has joined as {name}: {name}#7 at "
+    assert old.channel.failure.startswith(why)
+    assert f"{name}#1" in old.channel.failure
+    assert old.app.ended == [old.channel.failure]
+    with pytest.raises(ChannelClosed, match=why):
+        group.wait(waits)
+    with pytest.raises(ChannelClosed, match=why):
+        old.channel.send_nowait(b"too late")
+    with pytest.raises(ChannelClosed, match=why):
+        old.channel.flush()
+    group.wait(old.do(old.channel.close()))  # nothing is left to do
+    group.run(10)
+    for member in (*rest, new):
+        assert sorted(member.channel.view.members) == sorted([*(m.local for m in rest), new.local])
+        assert not member.channel.failure
+        assert not member.app.ended
+    settled = len(new.app.views)
+    new.channel.send_nowait(b"goes on")
+    group.run(5)
+    assert all(member.app.got[-1] == b"goes on" for member in (*rest, new))
+    assert len(new.app.views) == settled
+    group.rest()
+
+
+def test_the_first_and_only_member_gives_way_to_a_newer_process_with_its_name() -> None:
+    group = Group(size=2)
+    old = group.connect(0)
+    new = namesake(group, 1, "a", 7)
+    group.wait(new.do(new.channel.connect()))
+    group.until(lambda: gave_way(old), 10)
+    group.run(5)
+    assert new.channel.view.members == (new.local,)
+    assert new.channel.stack.running
+
+
+def test_of_two_processes_with_one_name_that_join_at_the_same_time_the_older_one_is_told_so_by_connect() -> None:
+    group = Group(size=3)
+    old, new = group.boot(0), namesake(group, 1, "a", 7)
+    joins, begins = old.do(old.channel.connect()), new.do(new.channel.connect())
+    other = group.boot(2)
+    other.do(other.channel.connect())
+    with pytest.raises(ChannelClosed, match="another process has joined as a"):
+        group.wait(joins)
+    group.wait(begins)
+    group.until(lambda: sorted(other.channel.view.members) == [new.local, other.local])
+    assert old.channel.view.id.counter == 0  # it was never in a view
+
+
+def test_an_older_process_that_comes_later_is_turned_away_and_disturbs_nobody() -> None:
+    group = Group(size=4)
+    members = group.connected(3)
+    views = [len(member.app.views) for member in members]
+    old = namesake(group, 3, "b", 0)
+    with pytest.raises(ChannelClosed, match="another process has joined as b: b#1 at "):
+        group.wait(old.do(old.channel.connect()))
+    group.run(5)
+    assert [len(member.app.views) for member in members] == views
+    assert all(member.channel.stack.running for member in members)
+
+
+def test_parts_that_each_have_a_process_of_one_name_become_one_group_with_the_newer_one() -> None:
+    group = Group(size=4)
+    a, b, c = group.connected(3)
+    left, right = ("a", "b"), ("c", "d")
+    for one in left:
+        for other in right:
+            group.fabric.link(one, other).block()
+            group.fabric.link(other, one).block()
+    group.until(lambda: a.view() == b.view() == "ab" and c.view() == "c")
+    new = namesake(group, 3, "b", 7)
+    group.wait(new.do(new.channel.connect(2)))
+    for one in left:
+        for other in right:
+            group.fabric.link(one, other).unblock()
+            group.fabric.link(other, one).unblock()
+    group.until(lambda: gave_way(b))
+    group.until(lambda: all(sorted(m.channel.view.members) == [a.local, new.local, c.local] for m in (a, c, new)))
+    group.run(5)
+    assert all(member.channel.stack.running for member in (a, c, new))
+    group.rest()
+
+
+def test_a_process_that_stood_still_while_it_was_replaced_gives_way_when_it_goes_on() -> None:
+    group = Group(size=4)
+    a, b, c = group.connected(3)
+    b.node.pause(frozen=True)
+    group.until(lambda: a.view() == c.view() == "ac")
+    new = namesake(group, 3, "b", 7)
+    group.wait(new.do(new.channel.connect(3)))
+    b.node.resume(b.node.incarnation)
+    group.until(lambda: gave_way(b))
+    assert all(sorted(m.channel.view.members) == [a.local, new.local, c.local] for m in (a, c, new))
+
+
+def test_nobody_gives_way_to_a_process_that_is_dead_whatever_its_number() -> None:
+    group = Group(size=3)
+    a, b, c = group.connected()
+    b.node.crash()
+    again = group.connect(1)  # an ordinary restart
+    group.until(lambda: all(sorted(m.channel.view.members) == [a.local, again.local, c.local] for m in (a, c, again)))
+    again.node.crash()
+    behind = group.boot(1, incarnation=1)  # its clock has gone back: the dead one counts as newer
+    group.wait(behind.do(behind.channel.connect(3)))
+    c.node.crash(silent=True)
+    later = group.boot(2)  # before anybody has noticed
+    group.wait(later.do(later.channel.connect(3)))
+    group.run(5)
+    assert all(m.channel.stack.running and not m.channel.failure for m in (a, behind, later))
+    assert a.channel.view.members == behind.channel.view.members == later.channel.view.members

@@ -68,3 +68,19 @@ def test_whoever_is_known_to_live_is_not_looked_at_quickly() -> None:
     dialler.book.settled(PEER)
     dialler.world.run(0.05)
     assert len(dialler.times) <= 1
+
+
+def test_what_failed_before_says_nothing_about_another_process_at_the_same_endpoint() -> None:
+    dialler = Dialler()
+    contact = dialler.contact()
+    dialler.book.now(contact)
+    dialler.world.run(60)
+    assert contact.failures > 5
+    dialler.book.answered(contact, PEER)
+    assert contact.failures > 5  # the same one: whoever accepts and hangs up is not dialled in a loop
+    dialler.book.answered(contact, PEER._replace(incarnation=2))
+    assert contact.failures == 0
+    start = dialler.world.time
+    dialler.book.lost(contact.address or PEER, stayed=False)
+    dialler.world.run(start + 0.2)
+    assert [time for time in dialler.times if start + 0.05 <= time <= start + 0.1]

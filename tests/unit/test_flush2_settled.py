@@ -530,6 +530,39 @@ def test_a_leader_that_is_no_target_itself_releases_after_the_longest_time() -> 
     assert s.stack.held()["FLUSH2.leading"] == 0
 
 
+def test_whoever_holds_a_flush_is_told_once_that_its_longest_time_is_over_and_not_when_it_releases_it_itself() -> None:
+    s = member()
+    lost: list[str] = []
+    first = s.flush.suspend(EXCLUSIVE, (B,), s.outcomes.append, lost.append)
+    s.answer(B)
+    s.flush.resume(first)
+    second = s.flush.suspend(EXCLUSIVE, (B,), s.outcomes.append, lost.append)
+    s.answer(B, number=second)
+    s.run(EXCLUSIVE_MAX - 0.01)
+    assert lost == []
+    s.run(0.02)
+    assert lost == [f"was released after exclusive_max ({EXCLUSIVE_MAX:g} s)"]
+    s.flush.resume(second)
+    assert len(lost) == 1
+
+
+def test_whoever_holds_a_flush_is_told_if_its_own_gate_opens_by_itself() -> None:
+    s = member()
+    s.start(B, VIEW)
+    s.run(HOLD_MAX - 1)
+    lost: list[str] = []
+    s.flush.suspend(EXCLUSIVE, (A, B, C), s.outcomes.append, lost.append)
+    s.stop(B)  # the gate stays shut, for the flush that waited
+    s.answer(B, C)
+    s.run(0.9)
+    assert (s.outcome.ok, s.flush.shut, lost) == (True, True, [])
+    s.run(0.2)
+    assert not s.flush.shut
+    assert lost == [f"ended when a gate had been shut for hold_max ({HOLD_MAX:g} s)"]
+    s.run(EXCLUSIVE_MAX)
+    assert len(lost) == 1
+
+
 def test_a_flush_that_is_broken_off_again_and_again_fails_in_the_end() -> None:
     s = member()
     s.suspend(SHARED)

@@ -109,6 +109,7 @@ class Top:
             stopped=lambda: None,
             unsent=lambda: 0,
             push_out=self._push_out,
+            replaced=lambda event: None,
         )
         Stack(self.runtime, "test", A, [Floor()], self.inbox).start()
 

@@ -86,6 +86,7 @@ class Member(Script):
             stopped=lambda: None,
             unsent=lambda: 0,
             push_out=lambda done, wait: done(),
+            replaced=lambda event: None,
         )
         self.stack = Stack(self.runtime, "test", local, layers, self.inbox)
         self.stack.start()

@@ -8,6 +8,7 @@ import pytest
 from transport_rig import Member, SimGroup, real, until
 
 from coterie.errors import UserError
+from coterie.group.events import Replaced
 from coterie.group.members import Address
 from coterie.group.packet import MCAST, RAW, Packet, encode_header, group_tag
 from coterie.group.protocols.tcp import Tcp, TcpSettings
@@ -409,6 +410,24 @@ def test_a_killed_process_is_told_without_proof_and_at_once_after_with_proof() -
         assert a.peers == []
 
 
+def test_a_process_that_is_killed_as_soon_as_it_is_back_is_gone_with_proof_as_quickly_as_any_other() -> None:
+    """However often it was dialled in vain while it was down: that tells nothing about its next incarnation."""
+    for seed in range(10):
+        group = SimGroup(seed)
+        a, b = mesh(group, "ab")
+        assert b.node is not None
+        b.node.crash()
+        group.run(20.0)
+        b2 = group.boot("b", Tcp())
+        b2.find(a)
+        while "b#2" not in a.peers:
+            group.run(0.001)
+        group.run(0.05)  # less than reconnect_min
+        b.node.crash()
+        group.run(0.25)
+        assert a.events[-1] == "!b#2"
+
+
 def test_a_process_that_stops_in_good_order_is_gone_with_proof() -> None:
     group = SimGroup()
     a, b = mesh(group, "ab")
@@ -501,6 +520,37 @@ def test_an_older_incarnation_does_not_push_out_a_newer_one() -> None:
     assert a.peers == ["z#5"]
     assert old.end is CloseReason.RESET
     assert a.transport.stats["stale"] == 1
+
+
+def test_a_newer_process_with_our_own_name_is_told_upwards_and_an_older_one_reads_who_we_are_and_is_closed() -> None:
+    group = SimGroup()
+    a = group.boot("a", Tcp())
+    newer = stranger(group, a)
+    newer.say(hello(Address("a", 5)))
+    older = Wire(group.boot("y", Tcp()), a)
+    group.run(0.1)
+    older.say(hello(Address("a", 0)))
+    group.run(0.1)
+    assert [event for event in a.top.events if isinstance(event, Replaced)] == [
+        Replaced(Address("a", 5), Endpoint("10.0.0.9", 7800))
+    ]
+    assert (newer.end, older.end) == (CloseReason.RESET, CloseReason.EOF)
+    assert len(older.heard) > 0
+    assert a.transport.stats["stale"] == 1
+    assert a.peers == []
+    assert a.events == []
+
+
+def test_of_two_processes_with_one_name_only_the_older_is_told_whoever_dials() -> None:
+    for dialler in "xy":
+        group = SimGroup()
+        x, y = (group.boot_as(host, Address("a", number), Tcp()) for host, number in (("x", 3), ("y", 4)))
+        (x if dialler == "x" else y).find(y if dialler == "x" else x)
+        group.run(10)
+        assert [event.by for event in x.top.events if isinstance(event, Replaced)][:1] == [y.local]
+        assert y.top.events == []
+        assert (x.peers, y.peers) == ([], [])
+        assert x.transport.stats["dials"] + y.transport.stats["dials"] < 16
 
 
 def test_endpoints_are_dialled_for_ever_with_growing_pauses() -> None:

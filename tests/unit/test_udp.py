@@ -6,6 +6,7 @@ import pytest
 from transport_rig import Member, SimGroup, real, until
 
 from coterie.errors import UserError
+from coterie.group.events import Replaced
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, MCAST, Packet, encode_header, group_tag
 from coterie.group.protocols.failure import Failure
@@ -233,6 +234,31 @@ def test_an_older_incarnation_or_a_namesake_is_refused() -> None:
     group.run(1.0)
     assert a.transport.stats["stale"] == 2
     assert a.peers == [str(b.local)]
+
+
+def test_a_newer_process_with_our_own_name_is_told_upwards_once_it_has_answered_us() -> None:
+    group = SimGroup()
+    a = group.boot("a", Udp())
+    stranger = Stranger(group, a)
+    stranger.send(hello(Address("a", 5)))
+    group.run(0.1)
+    assert a.top.events == []  # it may have been long on its way
+    answer = Udp.codec.decode(a.transport._decode(memoryview(stranger.heard[-1])).body)
+    stranger.send(hello(Address("a", 5), echo=answer.token))
+    group.run(0.1)
+    assert [event.by for event in a.top.events if isinstance(event, Replaced)] == [Address("a", 5)]
+    assert a.peers == []
+
+
+def test_of_two_processes_with_one_name_only_the_older_is_told_whoever_greets() -> None:
+    for greets in "xy":
+        group = SimGroup()
+        x, y = (group.boot_as(host, Address("a", number), Udp()) for host, number in (("x", 3), ("y", 4)))
+        (x if greets == "x" else y).find(y if greets == "x" else x)
+        group.run(10)
+        assert [event.by for event in x.top.events if isinstance(event, Replaced)][:1] == [y.local]
+        assert y.top.events == []
+        assert (x.peers, y.peers) == ([], [])
 
 
 def test_what_was_meant_for_an_earlier_incarnation_does_not_reach_the_present_one() -> None:

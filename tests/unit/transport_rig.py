@@ -121,11 +121,15 @@ class SimGroup:
 
     def boot(self, name: str, *layers: Protocol, group: str = GROUP) -> Member:
         """Start (or start again) the process on host `name`."""
-        node = self.nodes.get(name)
+        return self.boot_as(name, None, *layers, group=group)
+
+    def boot_as(self, host: str, local: Address | None, *layers: Protocol, group: str = GROUP) -> Member:
+        """The same under an address that has nothing to do with the host's name, if one is given."""
+        node = self.nodes.get(host)
         if node is None:
-            node = self.nodes[name] = Node(self.world, self.fabric, name)
+            node = self.nodes[host] = Node(self.world, self.fabric, host)
         runtime = node.boot()
-        member = make_stack(runtime, Address(name, runtime.incarnation), layers, group)
+        member = make_stack(runtime, local or Address(host, runtime.incarnation), layers, group)
         member.node = node
         member.stack.start()
         return member

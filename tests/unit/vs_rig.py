@@ -37,6 +37,8 @@ class App(Receiver):
         self.told: list[object] = []
         """Everything: messages, views, `block`, `unblock`, `get`, `set`."""
         self.views: list[View] = []
+        self.ended: list[str] = []
+        """Why the channel closed by itself."""
         self.interrupted = 0
         self.then: Callable[[], Awaitable[None] | None] = lambda: None
         self.blocks: Callable[[], Awaitable[None] | None] = lambda: None
@@ -63,6 +65,9 @@ class App(Receiver):
     def unblock(self) -> None:
         self.told.append("unblock")
 
+    def closed(self, why: str) -> None:
+        self.ended.append(why)
+
     def get_state(self) -> Iterable[Buffer]:
         self.told.append("get")
         return [b"".join(b"%d:" % len(entry) + entry for entry in self.state)] if self.give is None else self.give()
@@ -88,13 +93,15 @@ class App(Receiver):
 class Member:
     """A channel, its application, and the node that it runs on."""
 
-    def __init__(self, node: Node, layers: list[Layer], **settings: object) -> None:
+    def __init__(
+        self, node: Node, layers: list[Layer], name: str = "", incarnation: int | None = None, **settings: object
+    ) -> None:
         self.node = node
         self.app = App()
         self.runtime: SimRuntime = node.boot()
         self.channel = Channel(
-            self.runtime, layers, group="test", name=node.name, incarnation=node.incarnation, receiver=self.app,
-            **settings,
+            self.runtime, layers, group="test", name=name or node.name, receiver=self.app,
+            incarnation=node.incarnation if incarnation is None else incarnation, **settings,
         )  # fmt: skip
 
     def do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -147,10 +154,13 @@ class Group:
         }
         return preset(self.stack, **{**own, **{name: s for name, s in settings.items() if name != "channel"}})
 
-    def boot(self, number: int, settings: Settings | None = None) -> Member:
-        """The next incarnation of a process; it has not connected yet."""
+    def boot(
+        self, number: int, settings: Settings | None = None, name: str = "", incarnation: int | None = None
+    ) -> Member:
+        """The next incarnation of a process, or one with the name of another; it has not connected yet."""
         settings = {**self.settings, **(settings or {})}
-        member = Member(self.nodes[number], self.layers(self.nodes[number], settings), **settings.get("channel", {}))
+        node = self.nodes[number]
+        member = Member(node, self.layers(node, settings), name, incarnation, **settings.get("channel", {}))
         self.members.append(member)
         return member
 

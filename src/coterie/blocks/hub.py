@@ -130,6 +130,14 @@ class Hub(Receiver):
         """Leave the group. Whoever waits for an answer gets ChannelClosed."""
         self.closing = True
         await self.channel.close()
+        self._closed()
+
+    def closed(self, why: str) -> None:
+        self.closing = True
+        self._closed()
+        self._tell("the end of the channel", lambda receiver: receiver.closed(why))
+
+    def _closed(self) -> None:
         for closed in self.when_closed:
             closed()
 

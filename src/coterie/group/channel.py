@@ -6,10 +6,12 @@ group reaches the application's `Receiver` (receiver.py) through the top of the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from coterie.errors import UserError
+from coterie.group.events import Replaced
 from coterie.group.flushing import Flush, FlushFailed
 from coterie.group.inbox import Inbox
 from coterie.group.members import Address, View
@@ -27,6 +29,8 @@ __all__ = [
     "BufferFull", "Channel", "ChannelClosed", "ChannelSettings", "Delivery", "Flush", "FlushFailed", "Receiver",
     "StateFailed", "StateInterrupted", "StateProgress",
 ]  # fmt: skip
+
+log = logging.getLogger("coterie.channel")
 
 _OWN = ("unsent", "waiting", "multicasts", "unacked", "transfers")
 """What a stack holds back of what its own application sent or gives, as its layers call it."""
@@ -67,7 +71,9 @@ class Channel(Sending):
             stopped=self._stopped,
             unsent=self._unsent,
             push_out=self._push_out,
+            replaced=self._replaced,
         )
+        self._receiver = inbox.receiver
         protocols = build(preset(layers) if isinstance(layers, str) else layers, REGISTRY)
         self._membership: Any = next((p for p in protocols if p.role == "membership"), None)
         self._send_through(Stack(runtime, group, self.local, protocols, inbox), inbox.pass_down)
@@ -145,12 +151,13 @@ class Channel(Sending):
     def flush(self, targets: Sequence[Address] | None = None, timeout: float | None = None) -> Flush:
         """`async with channel.flush():` nobody multicasts, and all have delivered the same. Raises FlushFailed.
 
-        Only one such flush holds at a time, of all members whose targets overlap. Without `targets`: the whole view.
+        Only one such flush holds at a time, of all members whose targets overlap. Without `targets`: the whole view. A
+        flush lasts `exclusive_max` of FLUSH2 at most: then it is released, `lost` of it says so, and leaving the block
+        raises FlushFailed.
         """
         if not self.stack.has(FlushProtocol):
             raise UserError("flush(): the stack has no FLUSH2: use the stack 'virtual-synchrony' or 'total-order'")
-        if not self.stack.running:
-            raise ChannelClosed("not connected: await connect() first")
+        self._check_running()
         strangers = [str(member) for member in targets or () if member not in self.view]
         if strangers:
             raise UserError(f"flush(): not in the view: {', '.join(strangers)}")
@@ -169,7 +176,10 @@ class Channel(Sending):
         return True
 
     def stop_flush(self) -> bool:
-        """Release the flush that `start_flush` began, the oldest if there are several; False if there is none."""
+        """Release the flush that `start_flush` began, the oldest if there are several.
+
+        False if there is none, or if it has not held until now.
+        """
         return self._flushes.pop(0).stop() if self._flushes else False
 
     # State transfer.
@@ -182,8 +192,7 @@ class Channel(Sending):
         """
         if self._state is None:
             raise UserError("get_state(): the stack has no STATE: use the stack 'virtual-synchrony' or 'total-order'")
-        if not self.stack.running:
-            raise ChannelClosed("not connected: await connect() first")
+        self._check_running()
         future = self._future()
         fetch = self._state.fetch(provider, future)
         timer = None
@@ -225,10 +234,28 @@ class Channel(Sending):
         waiting = [*(future for _, future in self._writers), *(future for _, future in self._view_waiters)]
         for future in (*waiting, *self._futures):
             if not future.done():
-                future.set_exception(ChannelClosed("the channel was closed"))
+                future.set_exception(ChannelClosed(self.failure or "the channel was closed"))
         self._writers.clear()
         self._view_waiters.clear()
         self._futures.clear()
+
+    def _replaced(self, event: Replaced) -> None:
+        if not self.failure:
+            self.failure = (
+                f"another process has joined as {self.local.name}: {event.by} at {event.endpoint}, which is newer than "
+                f"this one, {self.local}; so this channel was closed: give each process a name of its own"
+            )
+            self.runtime.call_soon(self._give_way)  # not in the middle of what the layers do
+
+    def _give_way(self) -> None:
+        """A group has one process of a name. The others take us for dead already, or will."""
+        if self.stack.running:
+            log.error("%s", self.failure)
+            self.stack.stop()
+            try:
+                self._receiver.closed(self.failure)
+            except Exception:
+                log.exception("the receiver of %s failed on the end of its channel", self.local)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Every layer's counters, by the layer's name."""

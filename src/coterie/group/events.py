@@ -39,6 +39,14 @@ class PeerClosed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced(Event):
+    """Up, from the transport: a newer incarnation of this very member lives. It said HELLO to us itself."""
+
+    by: Address
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
 class PeerHeard(Event):
     """Up, from the transport to failure detection: bytes of `peer` arrived, if only the beginning of a packet."""
 

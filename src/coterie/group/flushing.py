@@ -1,7 +1,8 @@
 """An application's own flush: `async with channel.flush():`.
 
 Promises: inside the block no member of the targets sends multicasts, all of them have delivered the same, and no other
-application's flush holds. If that cannot be had, FlushFailed says why, and nobody stays blocked.
+application's flush holds. If that cannot be had, FlushFailed says why, and nobody stays blocked. A flush that lasts
+longer than it may is released by the members by themselves; then its holder is told, at the latest when it stops it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from coterie.runtime.base import Future, Runtime, Timer
 
 
 class FlushFailed(CoterieError):
-    """The group could not be flushed: somebody else's flush holds, or somebody did not answer. Try again later."""
+    """The group could not be flushed: somebody else's flush holds, or somebody did not answer. Try again later.
+
+    Or it was flushed, and the flush did not last until its holder stopped it.
+    """
 
 
 class Flush:
@@ -38,6 +42,9 @@ class Flush:
         self._over = False
         self.targets = targets
         self.held = False
+        """It holds now."""
+        self.lost = ""
+        """Why it does not hold any more although it was not stopped: what is done from then on is not exclusive."""
 
     async def start(self) -> None:
         """Flush. Raises FlushFailed."""
@@ -45,9 +52,13 @@ class Flush:
         timer: Timer | None = None
         if self._timeout is not None:
             timer = self._runtime.call_later(self._timeout, self._timed_out, future)
-        self._number = self._layer.suspend(Kind.EXCLUSIVE, self.targets, lambda outcome: self._end(future, outcome))
+        self._number = self._layer.suspend(
+            Kind.EXCLUSIVE, self.targets, lambda outcome: self._end(future, outcome), self._lose
+        )
         try:
             await future
+            if self.lost:
+                raise FlushFailed(self.lost)
             self.held = True
         except BaseException as why:
             if not isinstance(why, GeneratorExit):  # then the process is gone, and does nothing any more
@@ -58,12 +69,15 @@ class Flush:
                 timer.cancel()
 
     def stop(self) -> bool:
-        """Release it, or give it up while it is under way. True if it held."""
+        """Release it, or give it up while it is under way. True if it held until now."""
         held, self.held = self.held, False
         if self._number is not None and not self._over:
             self._over = True
             self._layer.resume(self._number)
-        return held
+        return held and not self.lost
+
+    def _lose(self, why: str) -> None:
+        self.held, self.lost = False, f"the flush {why} before it was stopped: what was done since was not exclusive"
 
     def _end(self, future: Future[None], outcome: Outcome) -> None:
         if not outcome.ok:
@@ -88,5 +102,8 @@ class Flush:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not GeneratorExit:
-            self.stop()
+        if kind is GeneratorExit:
+            return
+        self.stop()
+        if self.lost and error is None:  # what went wrong inside is told first
+            raise FlushFailed(self.lost)

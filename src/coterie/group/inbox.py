@@ -20,6 +20,7 @@ from coterie.group.events import (
     Block,
     Event,
     Held,
+    Replaced,
     SnapshotWanted,
     StateComes,
     StateOver,
@@ -64,10 +65,12 @@ class Inbox(Protocol):
         stopped: Callable[[], None],
         unsent: Callable[[], int],
         push_out: Callable[[Done, bool], None],
+        replaced: Callable[[Replaced], None],
     ) -> None:
         super().__init__()
         self.receiver = receiver
         self._view_changed, self._writable, self._stopped, self._unsent = view_changed, writable, stopped, unsent
+        self._replaced = replaced
         self._blocking = Blocking(receiver, push_out)
         self._waiting: deque[Item] = deque()
         """What the application gets next."""
@@ -133,6 +136,8 @@ class Inbox(Protocol):
                 self._in_turn(event)
             case StateOver():
                 self._state_over()
+            case Replaced():
+                self._replaced(event)
 
     def _in_turn(self, item: Item) -> None:
         self._waiting.append(item)

@@ -73,6 +73,8 @@ class Sending:
 
     settings: ChannelSettings
     runtime: Runtime
+    failure = ""
+    """Why the channel has closed by itself; empty if it has not."""
 
     def __init__(self) -> None:
         self._all = self._last_box = Outbox(None)
@@ -125,10 +127,13 @@ class Sending:
         return size
 
     def _begin_turn(self) -> None:
-        if not self.stack.running:
-            raise ChannelClosed("not connected: await connect() first")
+        self._check_running()
         self._flush_comes = True
         self.runtime.call_soon(self._flush)
+
+    def _check_running(self) -> None:
+        if not self.stack.running:
+            raise ChannelClosed(self.failure or "not connected: await connect() first")
 
     async def send(self, data: Buffer, dest: Address | None = None) -> None:
         """Send, and wait as long as there is no credit."""

@@ -48,6 +48,12 @@ class Receiver:
     def unblock(self) -> None:
         """The flush is over. What was sent since `block` waited, and goes out now."""
 
+    def closed(self, why: str) -> None:
+        """The channel has closed by itself: another, newer process lives under this member's name.
+
+        Nothing comes any more, and nothing can be sent. It is not called after `Channel.close`.
+        """
+
     def get_state(self) -> Iterable[Buffer]:
         """The state, in chunks of any size, as it is now: what arrives later must not change it.
 

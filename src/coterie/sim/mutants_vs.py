@@ -24,6 +24,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module=f"{_GMS}.gms",
         old="        self.counter += 1",
         new="        self.counter = max(1, self.counter - 1)",
+        seed=4,
     ),
     Mutation(
         name="gms-merges-any-time",
@@ -127,6 +128,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.flush_hold",
         old="        self._goals[hold.key] = goal\n        self._pursue()",
         new="        goal.then()",
+        seed=14,
     ),
     Mutation(
         name="state-wrong-chunk",

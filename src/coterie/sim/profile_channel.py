@@ -18,6 +18,7 @@ from coterie.sim.stream import Limits
 STANDARD_SEEDS = 2000
 """In so many runs every rule of a profile is reached."""
 
+FAULT_LAYERS = ("DROP", "DELAY", "DUPLICATE", "SHUFFLE")
 PORT = 7800
 GROUP = "239.1.1.1:7900"
 DISCOVERY_GROUP = "239.1.1.2:7901"
@@ -164,7 +165,7 @@ def _discovery(rng: random.Random, peers: list[str]) -> tuple[str, dict[str, obj
 
 def disturb(rng: random.Random, layers: Layers) -> None:
     """Put a fault layer somewhere under the reliable protocols."""
-    name = rng.choice(("DROP", "DELAY", "DUPLICATE", "SHUFFLE"))
+    name = rng.choice(FAULT_LAYERS)
     settings: dict[str, object] = {"up": rng.choice((0.01, 0.05, 0.2))}
     if name != "SHUFFLE":
         settings["down"] = rng.choice((0.0, 0.01, 0.05))

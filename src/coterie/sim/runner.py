@@ -105,8 +105,11 @@ def run_plan(plan: Plan, trace_dir: str | None = None) -> Result:
     if trace_dir is None:
         return Simulation(plan).run()
     path = Path(trace_dir) / f"{plan.profile}-{plan.seed}.jsonl"
-    with path.open("w", encoding="utf-8") as file:
-        return Simulation(plan, lambda event: _write(file.write, event)).run()
+    hidden = path.with_name(f".{path.name}")  # whoever follows the folder sees whole files only
+    with hidden.open("w", encoding="utf-8") as file:
+        result = Simulation(plan, lambda event: _write(file.write, event)).run()
+    hidden.rename(path)
+    return result
 
 
 def _write(write: Callable[[str], object], event: Event) -> None:

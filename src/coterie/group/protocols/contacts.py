@@ -32,7 +32,7 @@ class Contact:
     lost: bool = False
     """The connection to `address` was lost, and whether it is dead is not known yet."""
     failures: int = 0
-    """Attempts since it last answered and stayed."""
+    """Attempts since it last answered and stayed, or another process answered there."""
     looks: int = 0
     """Quick attempts that are left, to learn whether a lost peer is dead."""
     dialling: bool = False
@@ -83,6 +83,8 @@ class Contacts:
         self.forget(endpoint)
 
     def answered(self, contact: Contact, address: Address) -> None:
+        if contact.address != address:  # another process: what failed before says nothing about it
+            contact.failures = 0
         contact.address, contact.heard_of = address, self._runtime.now()
         self._cancel(contact)
         self.settled(address)

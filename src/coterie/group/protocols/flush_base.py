@@ -41,6 +41,7 @@ class Outcome:
 
 
 Done = Callable[[Outcome], None]
+Lost = Callable[[str], None]
 
 
 class FlushProtocol(Protocol):
@@ -53,11 +54,12 @@ class FlushProtocol(Protocol):
     """The gate is shut: application multicasts wait."""
 
     @abstractmethod
-    def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done) -> int:
+    def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done, lost: Lost | None = None) -> int:
         """SUSPEND: flush these members. `done` is called once: the flush holds (SUSPEND_OK), or has failed.
 
         Returns the number by which to release it. `done`, which is told the number too, may be called before this
-        returns. Of one member's flushes for views, a later one replaces the one before.
+        returns. Of one member's flushes for views, a later one replaces the one before. `lost` is told why, once, if a
+        flush that held does not hold any more and RESUME was not what ended it.
         """
 
     @abstractmethod

@@ -15,7 +15,7 @@ from coterie.errors import UserError
 from coterie.group.events import Event, Suspect, Unsuspect, ViewChange
 from coterie.group.members import Address, View
 from coterie.group.packet import APP, MCAST, UCAST, Packet
-from coterie.group.protocols.flush_base import Done, FlushProtocol, Kind
+from coterie.group.protocols.flush_base import Done, FlushProtocol, Kind, Lost
 from coterie.group.protocols.flush_gate import Gate
 from coterie.group.protocols.flush_hold import Hold, Holding
 from coterie.group.protocols.flush_lead import Leading
@@ -74,8 +74,8 @@ class Flushing(FlushProtocol):
 
     # What GMS, state transfer and the channel call.
 
-    def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done) -> int:
-        return self.leading.suspend(kind, targets, done)
+    def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done, lost: Lost | None = None) -> int:
+        return self.leading.suspend(kind, targets, done, lost)
 
     def resume(self, number: int) -> None:
         self.leading.resume(number)
@@ -188,6 +188,7 @@ class Flushing(FlushProtocol):
 
     def held_too_long(self) -> None:
         self.count("held_too_long")
+        self.leading.gate_opens()
         self.holding.end_all()
 
     # Events.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from coterie.group.members import Address, View
 from coterie.group.protocols import flush_cut
-from coterie.group.protocols.flush_base import Done, Kind, Outcome
+from coterie.group.protocols.flush_base import Done, Kind, Lost, Outcome
 from coterie.group.protocols.flush_cut import Plan
 from coterie.group.protocols.flush_messages import AbortFlush, Cut, Digest, StartFlush, StartFlushOk, StopFlush
 from coterie.runtime.base import Timer
@@ -45,11 +45,13 @@ class Lead:
     """One flush that this member leads: the FlushState of the document, as far as it is the leader's."""
 
     __slots__ = (
-        "answers", "cut", "dropped", "expected", "handles", "kind", "limit", "number", "outcome", "phase", "round",
-        "strayed", "targets", "timer", "told", "total",
+        "answers", "cut", "dropped", "expected", "handles", "kind", "limit", "lost", "number", "outcome", "phase",
+        "round", "strayed", "targets", "timer", "told", "total",
     )  # fmt: skip
 
-    def __init__(self, number: int, kind: Kind, targets: tuple[Address, ...], total: bool, done: Done) -> None:
+    def __init__(
+        self, number: int, kind: Kind, targets: tuple[Address, ...], total: bool, done: Done, lost: Lost | None = None
+    ) -> None:
         self.number = number
         self.kind = kind
         self.targets = targets
@@ -57,6 +59,8 @@ class Lead:
         """All of the view: it stays so when members come."""
         self.handles: dict[int, Done] = {number: done}
         """Who asked for it, by the number that they know it by."""
+        self.lost = lost
+        """Told once if it ends by itself after it held."""
         self.phase = Phase.WAITING
         self.round = 0
         self.expected: dict[Address, None] = {}
@@ -87,16 +91,20 @@ class Leading:
         """Since this view began: a joiner of the next may have been told that our flush holds."""
 
     def stop(self) -> None:
-        under_way = [lead for lead in (*self.leads.values(), *self._queue) if lead.phase is not Phase.HELD]
-        for lead in (*self.leads.values(), *self._queue):
+        leads = [*self.leads.values(), *self._queue]
+        held = [lead for lead in leads if lead.phase is Phase.HELD]
+        for lead in leads:
             self._end(lead)
         self._queue.clear()
-        for lead in under_way:
-            self._say_failed(lead, "the channel was closed")
+        for lead in leads:
+            if lead in held:
+                self._say_lost(lead, "ended with its channel")
+            else:
+                self._say_failed(lead, "the channel was closed")
 
     # SUSPEND.
 
-    def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done) -> int:
+    def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done, lost: Lost | None = None) -> int:
         self._numbers += 1
         number = self._numbers
         flush, members = self.flush, self.flush.members
@@ -105,7 +113,7 @@ class Leading:
             return number
         members = flush.stack.view.members
         targets = tuple(m for m in members if m in targets)
-        lead = Lead(number, kind, targets, all(m in targets or m in flush.suspects for m in members), done)
+        lead = Lead(number, kind, targets, all(m in targets or m in flush.suspects for m in members), done, lost)
         other = self._for_view() if kind is Kind.VIEW else self._own()
         if other is None:
             self._begin(lead)
@@ -260,9 +268,9 @@ class Leading:
     def _time_is_up(self, lead: Lead) -> None:
         lead.timer = None
         flush = self.flush
-        if flush.runtime.now() >= lead.limit - CLOCK_ERROR:
+        if self._is_over(lead):
             if lead.phase is Phase.HELD:
-                self._release(lead)
+                self._expire(lead)
             else:
                 self._fail(lead, "its time is up")
         elif lead.phase in (Phase.HELD, Phase.PAUSED):
@@ -273,6 +281,29 @@ class Leading:
         else:
             flush.note("left_out")
             self._drop(lead, flush.late(lead.number, lead.round, tuple(lead.expected)))
+
+    def _is_over(self, lead: Lead) -> bool:
+        """Its time is up. Whoever takes part counts from a little later on, and may have released it by itself."""
+        return self.flush.runtime.now() >= lead.limit - CLOCK_ERROR
+
+    def _expire(self, lead: Lead) -> None:
+        settings = self.flush.settings
+        name = "exclusive_max" if settings.exclusive_max <= settings.hold_max else "hold_max"
+        self._say_lost(lead, f"was released after {name} ({self.flush.longest(lead.kind):g} s)")
+        if lead.phase is Phase.HELD:
+            self._release(lead)
+
+    def _say_lost(self, lead: Lead, why: str) -> None:
+        lost, lead.lost = lead.lost, None
+        if lost is not None:
+            lost(why)
+
+    def gate_opens(self) -> None:
+        """Our gate was shut for too long, and opens by itself: what holds elsewhere does not hold here any more."""
+        limit = self.flush.settings.hold_max
+        for lead in list(self.leads.values()):
+            if lead.phase is Phase.HELD and self.flush.stack.local in lead.targets:
+                self._say_lost(lead, f"ended when a gate had been shut for hold_max ({limit:g} s)")
 
     def _drop(self, lead: Lead, gone: tuple[Address, ...]) -> None:
         """Nothing is expected of these any more."""
@@ -338,6 +369,8 @@ class Leading:
             done = lead.handles.pop(number)
             if lead.phase is not Phase.HELD:
                 done(Outcome(False, number, reason="given up"))
+        elif lead.phase is Phase.HELD and self._is_over(lead):  # the process stood still: its timer comes later
+            self._expire(lead)
         elif lead.phase is Phase.HELD:
             self._release(lead)
         elif lead.phase is Phase.WAITING:

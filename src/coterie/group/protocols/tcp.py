@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.errors import UserError, WireError
-from coterie.group.events import Event, PeerClosed, PeerConnected, PeerHeard, Suspect
+from coterie.group.events import Event, PeerClosed, PeerConnected, PeerHeard, Replaced, Suspect
 from coterie.group.members import Address, View
 from coterie.group.packet import AGAIN, VERSION, Decoder, Packet, encode_header
 from coterie.group.protocols.auth import NONCE_SIZE, Handshake, RefusedError, check_secret, derive
@@ -356,7 +356,19 @@ class Tcp(Transport, Mesh):
             else:
                 link.end(flush=True)
             return
+        if sender.name == self.stack.local.name:
+            self._namesake(link, sender, endpoint)
+            return
         self._identified(link, sender, endpoint, hello)
+
+    def _namesake(self, link: Link, sender: Address, endpoint: Endpoint) -> None:
+        """Another process has our name, and both have said so, or will: the older one gives way."""
+        if sender.incarnation > self.stack.local.incarnation:
+            link.end()
+            self.up_event(Replaced(sender, endpoint))
+        else:
+            self.refuse("stale", str(sender), f"it is an older process with our name, {self.stack.local}")
+            link.end(flush=True)  # so that it reads our HELLO
 
     def _identified(self, link: Link, peer: Address, endpoint: Endpoint, hello: Hello) -> None:
         if link.timer is not None:

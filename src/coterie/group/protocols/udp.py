@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.errors import StrayError, UserError, WireError
-from coterie.group.events import Event, PeerClosed, PeerConnected, Suspect
+from coterie.group.events import Event, PeerClosed, PeerConnected, Replaced, Suspect
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, CHECKED, VERSION, Decoder, Packet, encode_header
 from coterie.group.protocols.auth import check_secret
@@ -375,6 +375,8 @@ class Udp(Transport, DatagramHandler):
         if any(peer.name == sender.name and peer.incarnation > sender.incarnation for peer in self._peers):
             self.refuse("stale", source.host, f"{sender} is an older incarnation of a connected peer")
             return
+        if sender.name == self.stack.local.name and self._namesake(sender, endpoint, hello):
+            return
         self._note_token(endpoint, hello.token)
         was_connected = sender in self._peers
         if hello.echo == self._token:
@@ -389,6 +391,18 @@ class Udp(Transport, DatagramHandler):
         for other in hello.peers[:GOSSIP_MAX]:
             if is_reachable(other):
                 self._learn(other, found=False)
+
+    def _namesake(self, sender: Address, endpoint: Endpoint, hello: Hello) -> bool:
+        """Another process has our name: the older one gives way. False if the newer one has not answered us yet."""
+        if sender.incarnation < self.stack.local.incarnation:
+            self.refuse("stale", str(sender), f"it is an older process with our name, {self.stack.local}")
+            if hello.ask:
+                self._say_hello(endpoint, hello.token, ask=False)
+        elif hello.echo == self._token:  # it lives, and is no datagram that was long on its way
+            self.up_event(Replaced(sender, endpoint))
+        else:
+            return False
+        return True
 
     def _note_token(self, endpoint: Endpoint, token: int) -> None:
         if endpoint not in self._tokens and len(self._tokens) >= self.settings.contacts_max:
