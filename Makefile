@@ -9,12 +9,15 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
+BUILD_LOCK := requirements/build.lock
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 WORKERS ?= 2
-SEEDS ?= 20000
+SEEDS ?= 10000
 FUZZ_ROUNDS ?= 20000
 PROFILES ?= channel vs total
+CAMPAIGNS ?= vs total
+MASTER ?= local[*]
 
 export PIP_ROOT_USER_ACTION := ignore
 
@@ -26,13 +29,14 @@ help: ## List the targets
 
 setup: $(STAMP) ## Make .venv with exactly what requirements/dev.lock pins, and the package itself
 
-# The stamp is written last: an interrupted installation starts over. Everything comes from the lock, by hash; the build
-# backend too, which is why the package itself is installed without isolation.
-$(STAMP): $(LOCK) pyproject.toml
+# The stamp is written last: an interrupted installation starts over. Everything comes from the locks, by hash; build
+# backends too (PySpark comes as source), which is why nothing is built in isolation.
+$(STAMP): $(LOCK) $(BUILD_LOCK) pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed: make PYTHON=/path/to/it setup" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setup: $(VENV) from $(LOCK) ($$($(BIN)/python --version))"
-	@$(PIP) install --require-hashes --requirement $(LOCK)
+	@$(PIP) install --require-hashes --requirement $(BUILD_LOCK)
+	@$(PIP) install --no-build-isolation --require-hashes --requirement $(LOCK)
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -53,8 +57,10 @@ setup-browser: $(STAMP) ## Install Chromium, if it is missing and apt can be use
 demo: setup ## A group of real processes under load that grows, parts, merges and loses members
 	@$(BIN)/coterie demo
 
+# Spark's tests run by themselves: it uses every core, and they share one session.
 test: lint setup-browser ## Lint, types and every test but the slow ones: what must be green
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$$(cat $(BROWSER_TESTS))"
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))"
+	@$(BIN)/pytest tests/spark -m "$$(cat $(BROWSER_TESTS))"
 
 unit: setup ## The unit tests only: seconds
 	@$(BIN)/pytest tests/unit -m "not slow and not browser"
@@ -74,6 +80,7 @@ bench: setup ## Throughput, views and state transfer against raw sockets, into o
 	$(BIN)/coterie bench unicast --json | tee out/bench-unicast.json
 	$(BIN)/coterie bench views --members 4 --json | tee out/bench-views.json
 	$(BIN)/coterie bench state --size 1GiB --json | tee out/bench-state.json
+	$(BIN)/coterie bench audit --json | tee out/bench-audit.json
 	$(BIN)/coterie bench flush-messages --plot out/flush-messages.svg --json | tee out/flush-messages.json
 
 chaos: setup ## Kills, pauses and partitions, simulated and with real processes, for longer than `make test` does
@@ -87,8 +94,11 @@ fuzz: setup ## Every test on garbage, with many more rounds
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -k "fuzz or garbage" \
 		--hypothesis-profile=fuzz --fuzz-rounds $(FUZZ_ROUNDS) --timeout 1500
 
-campaign: setup ## A long row of simulated runs: make SEEDS=100000 campaign
-	for profile in $(PROFILES); do $(BIN)/coterie sim run --profile $$profile --seeds $(SEEDS) || exit 1; done
+campaign: setup ## Thousands of simulated runs on Spark, into out/campaign; again to go on: make SEEDS=100000 campaign
+	@code=0; for profile in $(CAMPAIGNS); do \
+		$(BIN)/coterie campaign --profile $$profile --seeds $(SEEDS) --master '$(MASTER)' --out out/campaign/$$profile \
+			|| { code=$$?; [ $$code = 1 ] || break; }; \
+	done; exit $$code
 
 docs: setup ## Write docs/settings.md anew from the code, and check every link
 	@$(BIN)/coterie settings --markdown >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
@@ -96,8 +106,10 @@ docs: setup ## Write docs/settings.md anew from the code, and check every link
 
 # The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
 lock: ## Pin the newest versions of everything (needs uv)
-	uv pip compile pyproject.toml --extra dev --extra secure --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
+	echo setuptools | uv pip compile - --universal --python-version 3.11 \
+		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(BUILD_LOCK)
 
 clean: ## Remove everything that the targets made
 	rm -rf $(VENV) out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,6 +16,7 @@ settings.load_profile("standard")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-rounds", type=int, default=10_000, help="packets of garbage per transport")
+    parser.addoption("--amqp-url", help="run tests/conformance against this broker instead of one of their own")
 
 
 @pytest.fixture

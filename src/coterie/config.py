@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from coterie import log
+from coterie.amqp.settings import AmqpSettings
+from coterie.broker.settings import BrokerSettings
+from coterie.broker.store.settings import StoreSettings
+from coterie.broker.users import UserSettings
 from coterie.errors import UserError
 from coterie.group.presets import REGISTRY, preset
 from coterie.group.stack import Layer, parse_toml
+from coterie.node.settings import ListenSettings
 from coterie.settings import describe, load, setting, suggest
 
 PREFIX: Final = "COTERIE_"
@@ -37,11 +42,29 @@ class NodeSettings:
     secret_file: str = setting("", "file that holds the secret, for nobody but the node to read; empty: none")
     stack: str = setting("reliable", "the stack's preset, if the file has no [[stack]]: see `coterie stacks`")
     trace: str = setting("", "folder that traces are written to; empty: none are")
+    trace_segment_seconds: float = setting(
+        0.0,
+        "a trace's file is closed and the next begun after so long, as streams need it; 0: one file",
+        unit="s",
+        minimum=0,
+    )
+    trace_segment_bytes: int = setting(
+        8 * 1024 * 1024, "or when it is so large, if there are segments at all", unit="bytes", minimum=65536
+    )
     log_level: str = setting("info", "the least important kind of event that is logged", choices=log.LEVELS)
     log_format: str = setting("text", "lines for people, or one JSON object a line", choices=log.FORMATS)
 
 
-SECTIONS: Final[dict[str, type]] = {"node": NodeSettings}
+SECTIONS: Final[dict[str, type]] = {
+    "node": NodeSettings,
+    "listen": ListenSettings,
+    "amqp": AmqpSettings,
+    "broker": BrokerSettings,
+    "store": StoreSettings,
+    "users": UserSettings,
+}
+PLAIN_FLAGS: Final = frozenset({"node", "listen"})
+"""Sections whose flags have no prefix: --data, --amqp; the others' do: --store-segment-bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +74,11 @@ class Config:
     node: NodeSettings
     stack: tuple[Layer, ...] | None
     """The file's own stack, bottom first; None: the preset that `node.stack` names."""
+    listen: ListenSettings
+    amqp: AmqpSettings
+    broker: BrokerSettings
+    store: StoreSettings
+    users: UserSettings
 
     def layers(self) -> list[Layer]:
         """The stack to build. The node's secret is on every layer that takes one and has none of its own."""
@@ -81,11 +109,14 @@ def spellings() -> Iterator[Spelling]:
     for section, kind in SECTIONS.items():
         for item in describe(kind):
             name = item.name
-            yield Spelling(section, name, flag(name), variable(section, name), item.default, item.unit, item.help)
+            yield Spelling(
+                section, name, flag(section, name), variable(section, name), item.default, item.unit, item.help
+            )
 
 
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def flag(section: str, name: str) -> str:
+    prefix = "" if section in PLAIN_FLAGS else f"{section}-"
+    return f"--{prefix}{name.replace('_', '-')}"
 
 
 def variable(section: str, name: str) -> str:
@@ -98,7 +129,7 @@ def load_config(path: Path | None, env: Mapping[str, str], flags: Values) -> Con
     sources: list[tuple[Values, Callable[[str, str], str]]] = [
         (file, lambda section, _: f"{path}, [{section}]"),
         (_from_env(env), lambda section, name: f"environment, {variable(section, name)}"),
-        (flags, lambda _, name: f"command line, {flag(name)}"),
+        (flags, lambda section, name: f"command line, {flag(section, name)}"),
     ]
     merged: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
     for values, where in sources:
@@ -114,7 +145,8 @@ def load_config(path: Path | None, env: Mapping[str, str], flags: Values) -> Con
         if node.secret:
             raise UserError("both 'secret' and 'secret_file' say what the secret is: leave one out")
         node = replace(node, secret=read_secret(Path(node.secret_file)))
-    return Config(node, stack)
+    others = {name: kind(**merged[name]) for name, kind in SECTIONS.items() if name != "node"}
+    return Config(node, stack, **others)
 
 
 def read_secret(path: Path) -> str:

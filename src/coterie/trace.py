@@ -74,8 +74,8 @@ class Event:
         if raw.pop("v", None) != SCHEMA_VERSION:
             raise ValueError(f"not a trace event of schema version {SCHEMA_VERSION}")
         data = raw.pop("data", {})
-        unknown = raw.keys() - set(FIELDS)
-        if unknown:
+        if not raw.keys() <= _KNOWN:
+            unknown = raw.keys() - _KNOWN
             raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
         for name, types in _TYPES.items():
             value = raw.get(name)
@@ -89,6 +89,7 @@ class Event:
 FIELDS = (
     "run", "node", "inc", "n", "t", "wall", "kind", "view", "pos", "sender", "first", "last", "count", "sum", "queue",
 )  # fmt: skip
+_KNOWN = frozenset(FIELDS)
 _REQUIRED = ("run", "node", "inc", "n", "t", "kind")
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     name: str if name in ("run", "node", "kind", "view", "sender", "queue") else int for name in FIELDS

@@ -1,4 +1,4 @@
-"""Trace files: what is flushed is in the file, whatever happens to the process."""
+"""Trace files: what is flushed is in the file, whatever happens; segments have their name when they are whole."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from coterie.audit import files
 from coterie.errors import UserError
-from coterie.runtime.aio import open_trace
-from coterie.runtime.aio.tracefile import FLUSH_SIZE, FileTracer
+from coterie.runtime.aio import AioRuntime, Segments, open_trace, run
+from coterie.runtime.aio.tracefile import FLUSH_SIZE, FileTracer, adopt
 from coterie.trace import Event
 
 
@@ -93,5 +94,147 @@ def test_a_folder_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None
 
 
 def test_a_node_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be part of a file name"):
+    with pytest.raises(UserError, match="cannot begin a file name"):
         trace_in(tmp_path, node="../a")
+
+
+# Segments.
+
+
+def segments_in(folder: Path, segments: Segments) -> FileTracer:
+    return open_trace(folder, "run", "a", 7, lambda: 1.5, lambda: 1000.25, segments)
+
+
+def seen(folder: Path) -> list[Path]:
+    """What a reader sees that does not look for hidden files."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def hidden(folder: Path) -> list[Path]:
+    return sorted(folder.glob(".*"))
+
+
+def numbers(paths: list[Path]) -> list[int]:
+    return [event.n for path in paths for event in events_of(path)]
+
+
+def test_a_segment_has_its_name_when_it_is_full_and_names_are_in_order(tmp_path: Path) -> None:
+    trace = segments_in(tmp_path, Segments(seconds=1000, bytes=300))
+    emitted = 0
+    while len(seen(tmp_path)) < 12:
+        trace.emit("buffers", window=emitted)
+        trace.flush()
+        emitted += 1
+        assert sorted(numbers([*seen(tmp_path), *hidden(tmp_path)])) == list(range(emitted))
+    assert numbers(seen(tmp_path)) == list(range(emitted))
+    assert all(300 <= path.stat().st_size < 500 for path in seen(tmp_path))
+    trace.emit("stop")
+    trace.close()
+    assert numbers(seen(tmp_path)) == list(range(emitted + 1))
+    assert hidden(tmp_path) == []
+
+
+def test_what_is_flushed_is_in_a_file_though_the_segment_has_no_name_yet(tmp_path: Path) -> None:
+    trace = segments_in(tmp_path, Segments(seconds=1000))
+    trace.emit("start")
+    trace.flush()
+    assert seen(tmp_path) == []
+    assert [event.kind for path in hidden(tmp_path) for event in events_of(path)] == ["start"]
+    trace.seal()
+    assert [event.kind for path in seen(tmp_path) for event in events_of(path)] == ["start"]
+    trace.close()
+
+
+def test_a_node_that_has_nothing_more_to_say_leaves_no_empty_segment(tmp_path: Path) -> None:
+    trace = segments_in(tmp_path, Segments(seconds=1000))
+    trace.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_under_a_runtime_a_segment_grows_old_by_itself(tmp_path: Path) -> None:
+    async def main() -> None:
+        trace = segments_in(tmp_path, Segments(seconds=0.05))
+        runtime = AioRuntime("a", trace=trace)
+        for count in (1, 2, 3):
+            trace.emit("buffers", window=count)  # nobody flushes
+            while len(seen(tmp_path)) < count:
+                slept = runtime.future()
+                runtime.call_later(0.01, slept.set_result, None)
+                await slept
+        await runtime.close()
+        trace.close()
+
+    run(main())
+    assert numbers(seen(tmp_path)) == [0, 1, 2]
+
+
+def test_without_a_runtime_a_segment_is_found_old_when_something_is_flushed(tmp_path: Path) -> None:
+    trace = segments_in(tmp_path, Segments(seconds=0))
+    trace.emit("start")
+    trace.flush()
+    assert numbers(seen(tmp_path)) == [0]
+    trace.close()
+
+
+def test_two_processes_of_the_same_name_and_incarnation_never_write_to_one_segment(tmp_path: Path) -> None:
+    one, two = (segments_in(tmp_path, Segments()) for _ in range(2))
+    for trace in (one, two):
+        trace.emit("start")
+        trace.close()
+    assert [len(events_of(path)) for path in seen(tmp_path)] == [1, 1]
+
+
+def test_what_a_killed_node_left_is_read_where_it_is_and_adopted_when_it_is_old(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path; from coterie.runtime.aio import Segments, open_trace\n"
+        "trace = open_trace(Path(sys.argv[1]), 'run', 'b', 1, lambda: 0.0, lambda: 1.0, Segments(1000))\n"
+        "trace.emit('start'); trace.seal(); trace.emit('send', first=1); trace.flush(); trace.emit('deliver')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert numbers(seen(tmp_path)) == [0]
+    (found,) = files.runs(files.find([str(tmp_path)]), files.Reading())
+    assert [event.kind for event in found.events] == ["start", "send", "truncated"]
+    assert adopt(tmp_path, age=1000) == []
+    (adopted,) = adopt(tmp_path, age=0)
+    assert adopted in seen(tmp_path)
+    assert numbers(seen(tmp_path)) == [0, 1]
+    assert hidden(tmp_path) == []
+
+
+def test_what_a_node_still_writes_is_not_adopted_nor_are_files_of_others(tmp_path: Path) -> None:
+    trace = segments_in(tmp_path, Segments(1000))
+    trace.emit("start")
+    trace.flush()
+    (tmp_path / ".vs-17.jsonl").write_text("{}")
+    assert adopt(tmp_path, age=0) == []
+    trace.close()
+    assert [path.name for path in hidden(tmp_path)] == [".vs-17.jsonl"]
+
+
+def test_a_segment_that_gets_its_name_while_somebody_reads_the_folder_is_not_missed(tmp_path: Path) -> None:
+    trace = segments_in(tmp_path, Segments(1000))
+    trace.emit("start")
+    trace.flush()
+    found = files.find([str(tmp_path)])
+    trace.close()
+    (one,) = files.runs(found, files.Reading())
+    assert [event.kind for event in one.events] == ["start", "truncated"]
+
+
+def test_a_disk_that_refuses_ends_a_trace_in_segments_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trace = segments_in(tmp_path, Segments(1000))
+    trace.emit("start")
+    trace.flush()
+    hidden(tmp_path)[0].unlink()
+    for _ in range(2):
+        trace.seal()
+        trace.emit("stop")
+    trace.close()
+    assert caplog.text.count("ends here: No such file or directory") == 1
+
+
+@pytest.mark.parametrize("name", [".a", "_a"])
+def test_a_node_name_that_readers_take_for_hidden_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="cannot begin a file name"):
+        trace_in(tmp_path, node=name)

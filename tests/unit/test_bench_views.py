@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coterie.bench import flush_messages, plot, state, views
+from coterie import plot
+from coterie.bench import flush_messages, state, views
 from coterie.bench.state_member import BLOCK, blocks, checksum
 from coterie.errors import UserError
 from coterie.trace import Json
@@ -122,7 +123,7 @@ def test_points_are_drawn_on_logarithmic_axes() -> None:
     assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
     assert x1 < x2
     assert y2 < y1
-    assert (y1, y3) == (plot.HEIGHT - plot.BOTTOM, plot.TOP)
+    assert (y1, y3) == (plot.FILE.height - plot.FILE.bottom, plot.FILE.top)
 
 
 def test_a_dashed_line_has_no_points_and_each_line_says_its_last_value() -> None:

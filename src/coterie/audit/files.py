@@ -15,13 +15,24 @@ from itertools import groupby
 from pathlib import Path
 
 from coterie.errors import UserError
-from coterie.trace import Event
+from coterie.trace import FIELDS, Event, Json
 
 SUFFIX = ".jsonl"
 PLACES_MAX = 10
 """Corrupt lines whose place is remembered."""
 RANGE_MAX = 1_000_000
 """Sequence numbers that one event may concern: more is a corrupt line."""
+WHOLE_MAX = 2**63
+"""Whole numbers are below: tables have 64 bits for one."""
+DEPTH_MAX = 64
+"""Objects and lists within each other in an event's data."""
+
+_DATA: tuple[tuple[str, type], ...] = (
+    ("conn", int), ("to", str), ("peer", str), ("leader", str), ("number", int), ("mode", str),
+)  # fmt: skip
+"""What folds use as keys, and what it has to be if it is there."""
+ENDS = ("stop", "crash", "truncated", "end")
+"""The last event of a real node's trace is one of these, if nothing of it is missing."""
 
 _RUN = re.compile(r'"run":\s*("(?:[^"\\]|\\.)*")')
 
@@ -80,7 +91,7 @@ def runs(files: Sequence[Path], reading: Reading) -> Iterator[Run]:
                 events.setdefault(event.run, []).append(event)
                 homes.setdefault(event.run, set()).add(file)
         for name in list(events):
-            yield _put_together(name, events.pop(name), len(homes[name]) == 1, reading)
+            yield put_together(name, events.pop(name), len(homes[name]) == 1, reading)
 
 
 def _groups(files: Sequence[Path]) -> list[list[Path]]:
@@ -102,8 +113,10 @@ class _open:
     """The lines of a file; bytes that are no text make their line corrupt, not the reading fail."""
 
     def __init__(self, file: Path) -> None:
+        if not file.exists():  # a segment that was being written, and has got its own name since it was found
+            file = file.with_name(file.name.removeprefix("."))
         try:
-            self._stream = file.open(encoding="utf-8", errors="replace")
+            self._stream = file.open(encoding="utf-8-sig", errors="replace")
         except OSError as error:
             raise UserError(f"{file}: cannot be read: {error.strerror}") from None
 
@@ -120,38 +133,68 @@ def _read(file: Path, reading: Reading) -> Iterator[Event]:
             if not line.strip():
                 continue
             try:
-                event = Event.from_json(line)
-                _check(event)
-            except (ValueError, TypeError, RecursionError) as error:
+                event = parse(line.removesuffix("\n"))
+            except ValueError as error:
                 reading.note_corrupt(f"{file}:{number}: {error}")
             else:
                 reading.events += 1
                 yield event
 
 
-def _check(event: Event) -> None:
+def parse(line: str) -> Event:
+    """The event that a line holds. Raises ValueError if it holds none that a fold, or a table, could take."""
+    try:
+        event = Event.from_json(line)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    check(event)
+    if line.count("{") + line.count("[") > DEPTH_MAX and _deeper(event.data, DEPTH_MAX):
+        raise ValueError(f"data: more than {DEPTH_MAX} objects and lists within each other")
+    if "\\u" in line:
+        event.to_json().encode()  # half a surrogate pair is no text, though JSON can spell it
+    return event
+
+
+def check(event: Event) -> None:
     """What `from_json` does not know: the shape of what folds use as keys and as ranges. Raises ValueError."""
-    for key, kind in (("conn", int), ("to", str), ("peer", str), ("leader", str), ("number", int), ("mode", str)):
-        value = event.data.get(key)
-        if value is not None and not isinstance(value, kind):
-            raise ValueError(f"data.{key}: {value!r} is not what it should be")
+    for value in (event.inc, event.n, event.pos, event.first, event.last, event.count, event.sum):
+        if value is not None and (value.__class__ is bool or not -WHOLE_MAX <= value < WHOLE_MAX):
+            raise ValueError(f"{_named(event, value)}: {value!r} is not a whole number of 64 bits")
+    for clock in (event.t, event.wall):
+        if clock is not None and (clock.__class__ is bool or not -WHOLE_MAX < clock < WHOLE_MAX):
+            raise ValueError(f"{_named(event, clock)}: {clock!r} is no time")
+    if event.data:
+        for key, kind in _DATA:
+            word = event.data.get(key)
+            if word is not None and (word.__class__ is not kind or (isinstance(word, int) and abs(word) >= WHOLE_MAX)):
+                raise ValueError(f"data.{key}: {word!r} is not what it should be")
     if event.first is not None and event.last is not None and not 0 <= event.last - event.first < RANGE_MAX:
         raise ValueError(f"numbers {event.first} to {event.last} are no range")
 
 
-def _put_together(name: str, events: list[Event], one_file: bool, reading: Reading) -> Run:
+def _named(event: Event, value: object) -> str:
+    return next(name for name in FIELDS if getattr(event, name) is value)
+
+
+def _deeper(value: Json, levels: int) -> bool:
+    """Whether there are more levels than these."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_deeper(each, levels - 1) for each in inner)
+
+
+def put_together(name: str, events: list[Event], one_file: bool, reading: Reading) -> Run:
     """Cut every incarnation at its first hole. The order of the file stays, if it is one file and nothing is wrong."""
     real = any(event.wall is not None for event in events)
     if one_file and not real and _in_order(events):
         return Run(name, events, causal=True)
     whole: list[Event] = []
     for (node, inc), group in groupby(sorted(events, key=_place), key=lambda event: (event.node, event.inc)):
-        kept, cut = _until_hole(list(group), reading)
+        found = list(group)
+        kept, cut = _until_hole(found, reading)
         whole += kept
-        last = kept[-1] if kept else None
-        if last is None or cut or (real and last.kind not in ("stop", "crash", "truncated", "end")):
-            t, wall = (events[0].t, events[0].wall) if last is None else (last.t, last.wall)
-            whole.append(Event(name, node, inc, len(kept), t, "truncated", wall))
+        last = kept[-1] if kept else found[0]
+        if cut or (real and last.kind not in ENDS):
+            whole.append(Event(name, node, inc, len(kept), last.t, "truncated", last.wall))
     return Run(name, whole, causal=False)
 
 
@@ -171,14 +214,19 @@ def _in_order(events: list[Event]) -> bool:
 
 
 def _until_hole(events: list[Event], reading: Reading) -> tuple[list[Event], bool]:
-    """The events up to the first missing number, and whether there is one. The same event twice counts once."""
+    """The events up to the first missing number, and whether there is one. The same event twice counts once.
+
+    Two different events of one number cannot both be true, and nothing says which is: the trace ends before them.
+    """
     kept: list[Event] = []
-    for index, event in enumerate(events):
-        if kept and event.n == kept[-1].n and event == kept[-1]:
-            reading.ignored += 1
-        elif event.n == len(kept):
+    cut = False
+    for event in events:
+        if event.n == len(kept):
             kept.append(event)
-        else:
-            reading.ignored += len(events) - index
-            return kept, True
-    return kept, False
+        elif not kept or event != kept[-1]:
+            cut = True
+            if kept and event.n == kept[-1].n:
+                kept.pop()
+            break
+    reading.ignored += len(events) - len(kept)
+    return kept, cut

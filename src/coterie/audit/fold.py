@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
+from coterie.audit.lives import LIFE_KINDS
 from coterie.trace import Event
 
 State = TypeVar("State")
@@ -54,10 +55,23 @@ def _by_node(event: Event) -> Hashable | None:
     return None if event.kind in ("fault", "end") else (event.node, event.inc)
 
 
+def _by_sender(event: Event) -> Hashable | None:
+    return None if event.kind in _OF_ALL else event.sender
+
+
+def _by_view(event: Event) -> Hashable | None:
+    return None if event.kind in _OF_ALL else event.view
+
+
+_OF_ALL = frozenset({"view", *LIFE_KINDS})
 BY_RUN = Split("run", _by_run)
 """What one part does may concern any other."""
 BY_NODE = Split("run and node", _by_node)
 """Each incarnation is judged by what it did itself, and by what the one who watches the run says of it."""
+BY_SENDER = Split("run and sender", _by_sender)
+"""What was made of one sender's bundles; views, and who lives, concern all of them."""
+BY_VIEW = Split("run and view", _by_view)
+"""What was done in one view; views, and who lives, concern all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,10 @@ class Found:
         else:
             self._left_out += 1
 
+    def certain(self) -> list[Violation]:
+        """Those that will stand at the same place in what `close` gives; all but the one that may yet have to count."""
+        return self.violations[: FOUND_MAX - 1]
+
     def close(self) -> list[Violation]:
         """All of them; the last one says how many more there were."""
         if self._left_out:
@@ -124,21 +142,39 @@ class Property(ABC, Generic[State]):
     def step(self, state: State, event: Event) -> None:
         """Take one event into account, changing `state`."""
 
+    def certain(self, state: State) -> list[Violation]:
+        """What does not hold already, whatever comes: `finish` will begin with these. None, if that cannot be said."""
+        return []
+
     @abstractmethod
     def finish(self, state: State) -> list[Violation]:
         """What does not hold, after the last event."""
 
 
+_CheckerState = tuple[list[tuple[Property[Any], Any]], dict[str, int], int]
+"""Folds with their states; by their names, how many violations were told; events."""
+
+
 class Checker:
-    """Steps several properties along one run, event by event; each sees only the kinds that it reads."""
+    """Steps several properties along one run, event by event; each sees only the kinds that it reads.
+
+    It can be pickled on the way, with the states of its folds.
+    """
+
+    __slots__ = ("_by_kind", "_folds", "_told", "events")
 
     def __init__(self, properties: Iterable[Property[Any]]) -> None:
-        self._folds = [(p, p.start()) for p in properties]
+        self.__setstate__(([(p, p.start()) for p in properties], {}, 0))
+
+    def __getstate__(self) -> _CheckerState:
+        return self._folds, self._told, self.events
+
+    def __setstate__(self, state: _CheckerState) -> None:
+        self._folds, self._told, self.events = state
         self._by_kind: dict[str, list[tuple[Callable[[Any, Event], None], Any]]] = {}
-        for fold, state in self._folds:
+        for fold, fold_state in self._folds:
             for kind in fold.kinds:
-                self._by_kind.setdefault(kind, []).append((fold.step, state))
-        self.events = 0
+                self._by_kind.setdefault(kind, []).append((fold.step, fold_state))
 
     def feed(self, event: Event) -> None:
         self.events += 1
@@ -147,8 +183,20 @@ class Checker:
             for step, state in steps:
                 step(state, event)
 
+    def certain(self) -> list[Violation]:
+        """What does not hold already, whatever comes; each violation once, however often this is asked."""
+        fresh: list[Violation] = []
+        for fold, state in self._folds:
+            told = self._told.get(fold.name, 0)
+            fresh += fold.certain(state)[told:]
+            self._told[fold.name] = max(told, len(fold.certain(state)))
+        return fresh
+
     def finish(self) -> list[Violation]:
-        return [violation for fold, state in self._folds for violation in fold.finish(state)]
+        """What does not hold, except for what `certain` has told."""
+        return [
+            violation for fold, state in self._folds for violation in fold.finish(state)[self._told.get(fold.name, 0) :]
+        ]
 
 
 def check(events: Iterable[Event], properties: Sequence[Property[Any]]) -> list[Violation]:

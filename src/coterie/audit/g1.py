@@ -23,5 +23,8 @@ class SelfInclusion(Property[Found]):
         if listed and who not in listed:
             state.add(f"{who} installed {event.view or 'a view'} of {', '.join(listed)}, without itself", event)
 
+    def certain(self, state: Found) -> list[Violation]:
+        return state.certain()
+
     def finish(self, state: Found) -> list[Violation]:
         return state.close()

@@ -8,11 +8,10 @@ unless their events may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from coterie.audit import views
-from coterie.audit.fold import Found, Order, Property, Split, Violation
+from coterie.audit.fold import BY_VIEW, Found, Order, Property, Violation
 from coterie.audit.lives import LIFE_KINDS, Lives, address
 from coterie.audit.numbers import Numbers
 from coterie.trace import Event
@@ -34,15 +33,11 @@ class State:
     found: Found = field(default_factory=lambda: Found("G10"))
 
 
-def by_view(event: Event) -> Hashable | None:
-    return None if event.kind in LIFE_KINDS else event.view
-
-
 class Held(Property[State]):
     name = "G10"
     title = "held"
     sentence = "What is reported held by a majority, or by all, is received with its order by those members."
-    split_by = Split("run and view", by_view)
+    split_by = BY_VIEW
     kinds = ("view", "ordered", "held", *LIFE_KINDS)
 
     def __init__(self, causal: bool = False) -> None:
@@ -88,6 +83,9 @@ class Held(Property[State]):
                 missing = _missing(state, view, member, position)
                 if missing is not None:
                     state.relied[key], state.missing[key] = event, missing
+
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
 
     def finish(self, state: State) -> list[Violation]:
         for key, event in state.relied.items():

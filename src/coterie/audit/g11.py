@@ -42,5 +42,8 @@ class Gate(Property[State]):
         else:
             state.blocked.pop((event.node, event.inc), None)
 
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
+
     def finish(self, state: State) -> list[Violation]:
         return state.found.close()

@@ -76,6 +76,9 @@ class FlushExclusion(Property[State]):
         elif kind == "end":
             state.end = event
 
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
+
     def finish(self, state: State) -> list[Violation]:
         for event in state.held:
             _all_joined(state, event)

@@ -57,6 +57,9 @@ class HandlerExclusion(Property[State]):
         elif kind == "end":
             state.end = event
 
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
+
     def finish(self, state: State) -> list[Violation]:
         for deadline in (*state.suspicious, *state.suspended.values()):
             began = deadline.began

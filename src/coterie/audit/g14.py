@@ -24,11 +24,11 @@ is not judged.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coterie.audit import views
-from coterie.audit.fold import Found, Order, Property, Split, Violation
+from coterie.audit.fold import BY_SENDER, Found, Order, Property, Violation
 from coterie.audit.lives import LIFE_KINDS, Lives, address
 from coterie.trace import Event
 
@@ -86,15 +86,11 @@ class State:
     found: Found = field(default_factory=lambda: Found("G14"))
 
 
-def by_sender(event: Event) -> Hashable | None:
-    return event.sender if event.kind in ("receive", "discard", "stable") else None
-
-
 class Retention(Property[State]):
     name = "G14"
     title = "retention"
     sentence = "Nothing is discarded that a member of the view still misses."
-    split_by = Split("run and sender", by_sender)
+    split_by = BY_SENDER
     kinds = ("view", "receive", "stable", "discard", *LIFE_KINDS)
 
     def __init__(self, causal: bool = False) -> None:
@@ -161,6 +157,9 @@ class Retention(Property[State]):
         for member in _members(view):
             if member != sender and not _gone_on(state, member, view):
                 _judge(state, event, member, sender, True)
+
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
 
     def finish(self, state: State) -> list[Violation]:
         for (member, sender, _), (event, welcomed) in state.relied.items():

@@ -130,6 +130,9 @@ class Unicast(Property[State]):
         connection.delivered.add(number)
         connection.open_sends.pop(number, None)
 
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
+
     def finish(self, state: State) -> list[Violation]:
         for (pair, conn), connection in state.connections.items():
             _started_at_the_first(state, pair, conn, connection)

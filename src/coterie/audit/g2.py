@@ -47,6 +47,9 @@ class Views(Property[State]):
         elif who not in state.latest and who not in state.early:
             _before_a_view(state, who, event)
 
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
+
     def finish(self, state: State) -> list[Violation]:
         for view_id, lists in state.lists.items():
             if len(lists) > 1:

@@ -6,10 +6,9 @@ and count must agree. In a merged trace a delivery may stand before its send: it
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from coterie.audit.fold import Found, Property, Split, Violation
+from coterie.audit.fold import BY_SENDER, Found, Property, Violation
 from coterie.audit.lives import LIFE_KINDS, Lives, address
 from coterie.audit.numbers import Numbers
 from coterie.trace import Event, Json
@@ -29,15 +28,11 @@ class State:
     found: Found = field(default_factory=lambda: Found("G3"))
 
 
-def by_sender(event: Event) -> Hashable | None:
-    return None if event.kind in LIFE_KINDS else event.sender
-
-
 class Integrity(Property[State]):
     name = "G3"
     title = "integrity"
     sentence = "What is delivered was sent, unaltered, and at each member at most once."
-    split_by = Split("run and sender", by_sender)
+    split_by = BY_SENDER
     kinds = ("send", "deliver", *LIFE_KINDS)
 
     def start(self) -> State:
@@ -79,6 +74,9 @@ class Integrity(Property[State]):
             state.waiting.setdefault(identity, []).append(event)
         elif send.sum != event.sum or send.count != event.count:
             _compare(state, send, event)
+
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
 
     def finish(self, state: State) -> list[Violation]:
         for (sender, to, _, number), deliveries in state.waiting.items():

@@ -61,6 +61,9 @@ class SelfDelivery(Property[State]):
         else:
             state.end = event
 
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
+
     def finish(self, state: State) -> list[Violation]:
         live = None if state.end is None else state.end.data.get("live")
         if isinstance(live, list):

@@ -6,11 +6,10 @@ or delivers, it does in the view that it has installed at that moment.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from coterie.audit import views
-from coterie.audit.fold import Found, Property, Split, Violation
+from coterie.audit.fold import BY_SENDER, Found, Property, Violation
 from coterie.audit.lives import address
 from coterie.audit.views import Who
 from coterie.trace import Event
@@ -27,15 +26,11 @@ class State:
     found: Found = field(default_factory=lambda: Found("G5"))
 
 
-def by_sender(event: Event) -> Hashable | None:
-    return None if event.kind == "view" else event.sender
-
-
 class SendingView(Property[State]):
     name = "G5"
     title = "sending-view delivery"
     sentence = "A multicast is delivered in the view in which it was sent."
-    split_by = Split("run and sender", by_sender)
+    split_by = BY_SENDER
     kinds = ("view", "send", "deliver")
 
     def start(self) -> State:
@@ -59,6 +54,9 @@ class SendingView(Property[State]):
             _deliver(state, event, event.sender, event.first)
         else:
             _send(state, event, event.sender, event.first, event.view)
+
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
 
     def finish(self, state: State) -> list[Violation]:
         return state.found.close()  # what is still waiting was never sent: G3

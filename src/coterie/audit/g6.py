@@ -6,11 +6,10 @@ another view is compared with nobody. Deliveries count for the view that they na
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from coterie.audit import views
-from coterie.audit.fold import Found, Property, Split, Violation
+from coterie.audit.fold import BY_VIEW, Found, Property, Violation
 from coterie.audit.lives import address
 from coterie.audit.numbers import Numbers
 from coterie.audit.views import Who
@@ -49,15 +48,11 @@ class State:
     found: Found = field(default_factory=lambda: Found("G6"))
 
 
-def by_view(event: Event) -> Hashable | None:
-    return None if event.kind == "view" else event.view
-
-
 class VirtualSynchrony(Property[State]):
     name = "G6"
     title = "virtual synchrony"
     sentence = "Two members that go together from one view to the next delivered the same multicasts in the first."
-    split_by = Split("run and view", by_view)
+    split_by = BY_VIEW
     kinds = ("view", "deliver")
 
     def start(self) -> State:

@@ -9,10 +9,9 @@ those of the application, never the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from coterie.audit.fold import Found, Property, Split, Violation
+from coterie.audit.fold import BY_SENDER, Found, Property, Violation
 from coterie.audit.lives import address
 from coterie.audit.numbers import Line
 from coterie.trace import Event
@@ -27,15 +26,11 @@ class State:
     found: Found = field(default_factory=lambda: Found("G8"))
 
 
-def by_sender(event: Event) -> Hashable | None:
-    return None if event.kind == "view" else event.sender
-
-
 class Fifo(Property[State]):
     name = "G8"
     title = "FIFO"
     sentence = "Each member delivers each sender's multicasts in order and without gaps."
-    split_by = Split("run and sender", by_sender)
+    split_by = BY_SENDER
     kinds = ("view", "deliver")
 
     def start(self) -> State:
@@ -72,6 +67,9 @@ class Fifo(Property[State]):
                     line = state.lines[key] = Line()
                 line.open(number)
                 state.opened[key] = event
+
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
 
     def finish(self, state: State) -> list[Violation]:
         return state.found.close()

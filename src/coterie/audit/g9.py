@@ -16,12 +16,12 @@ Beyond what was told, a member that crashed or was cut off may have delivered a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from coterie.audit import views
-from coterie.audit.fold import Found, Property, Split, Violation
+from coterie.audit.fold import BY_VIEW, Found, Property, Violation
 from coterie.audit.numbers import Numbers
 from coterie.audit.views import Who
 from coterie.trace import Event
@@ -91,10 +91,6 @@ class State:
     found: Found = field(default_factory=lambda: Found("G9"))
 
 
-def by_view(event: Event) -> Hashable | None:
-    return None if event.kind == "view" else event.view
-
-
 class TotalOrder(Property[State]):
     name = "G9"
     title = "order"
@@ -102,7 +98,7 @@ class TotalOrder(Property[State]):
         "Members that go together from one view to the next delivered the same sequence in the first, "
         "and up to a position that is held by a majority all agree."
     )
-    split_by = Split("run and view", by_view)
+    split_by = BY_VIEW
     kinds = ("view", "ordered", "deliver", "held")
 
     def start(self) -> State:
@@ -135,6 +131,9 @@ class TotalOrder(Property[State]):
             _place(state, order, places, position, event)
         if event.kind == "deliver":
             places.deliver(position, event)
+
+    def certain(self, state: State) -> list[Violation]:
+        return state.found.certain()
 
     def finish(self, state: State) -> list[Violation]:
         for view, order in state.orders.items():

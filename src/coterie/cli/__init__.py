@@ -24,12 +24,19 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "up": ("coterie.cli.node", "a broker for AMQP 0-9-1 clients, in one word"),
+    "node": ("coterie.cli.node", "one broker, with every setting that it has"),
     "demo": (
         "coterie.cli.demo",
         "a group of real processes that grows, falls apart, merges and loses members, under load",
     ),
     "sim": ("coterie.cli.sim", "simulated runs with injected faults: run, replay, shrink, list the mutations"),
+    "campaign": (
+        "coterie.cli.campaign",
+        "many thousand simulated runs, as Spark tasks, that can be stopped and gone on with",
+    ),
     "check": ("coterie.cli.check", "check the traces of a run against the properties"),
+    "audit": ("coterie.cli.audit", "the same for traces of any size, as a Spark job: tables and a report"),
     "bench": (
         "coterie.cli.bench",
         "measure real processes over loopback against raw sockets: throughput, views, state",
@@ -51,6 +58,7 @@ examples:
   coterie demo                                      a group grows, parts, merges, loses members, but no message
   coterie sim run --profile channel --seeds 200     two hundred simulated runs, each with other faults
   coterie sim replay --profile channel 17 --html run.html   look at one of them
+  coterie audit traces/ --out out/audit             traces of any size against every property, with a report
   coterie stacks reliable                           what is in a stack, with every setting
   coterie protocols UNICAST3                        what one protocol promises
   coterie bench group --members 4 --json            how fast it is on this machine

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from coterie.bench.cases import ORDERS, Figure, Load, orders, round_trip, throughput
 from coterie.bench.memory import outrun
-from coterie.cli import bench_views
+from coterie.cli import bench_audit, bench_views
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
 from coterie.group.bundle import OFFSET_SIZE
@@ -49,6 +49,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     memory.add_argument("--json", action="store_true", help="one JSON object on standard output")
     memory.set_defaults(run=_memory)
     bench_views.add(cases)
+    bench_audit.add(cases)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import median
 
 from coterie.bench import flush_messages, state, views
-from coterie.bench.plot import lines
 from coterie.bench.state import SENDERS, parse_size
 from coterie.bench.state_member import SENT_AT
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
+from coterie.plot import lines
 from coterie.trace import Json
 
 KEYS = ("median", "min", "max", "baseline", "ratio", "unit")

@@ -50,6 +50,13 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--rate", type=float, default=500, help="messages a second that each member sends (default: 500)"
     )
     parser.add_argument("--size", type=int, default=200, help="bytes per message (default: 200)")
+    parser.add_argument(
+        "--trace-segment-seconds",
+        type=float,
+        default=0,
+        metavar="S",
+        help="write traces in segments of S seconds, as `coterie audit --stream` reads them (default: one file each)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.set_defaults(run=_run)
 
@@ -57,6 +64,8 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _run(args: argparse.Namespace) -> int:
     if args.rate < 1 or args.size < SIZE_MIN:
         raise UserError(f"demo: --rate must be at least 1 and --size at least {SIZE_MIN}: else there is nothing to see")
+    if args.trace_segment_seconds < 0:
+        raise UserError("demo: --trace-segment-seconds must not be negative: 0 writes one file for each process")
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,7 +76,7 @@ def _run(args: argparse.Namespace) -> int:
         if not args.json:
             print(f"{time.monotonic() - began:6.2f} s  {text}", flush=True)
 
-    outcome = Story(args.out, args.rate, args.size, say).tell()
+    outcome = Story(args.out, args.rate, args.size, say, args.trace_segment_seconds).tell()
     if args.json:
         print_json({**asdict(outcome), "good": outcome.good})
     else:

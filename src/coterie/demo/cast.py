@@ -12,7 +12,6 @@ from pathlib import Path
 from coterie.errors import CoterieError
 from coterie.workers import Message, Worker, free_ports
 
-RUN = "demo"
 PATIENCE = 30.0
 """Seconds after which something that should have happened has not."""
 
@@ -87,8 +86,8 @@ class Player:
 class Cast:
     """All of them."""
 
-    def __init__(self, names: Sequence[str], folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, names: Sequence[str], folder: Path, run: str, segment_seconds: float) -> None:
+        self._folder, self._run, self._segment_seconds = folder, run, segment_seconds
         self._ports = dict(zip(names, free_ports(len(names)), strict=True))
         self._started: Counter[str] = Counter()
         self.players: dict[str, Player] = {}
@@ -99,7 +98,7 @@ class Cast:
         peers = [port for other, port in self._ports.items() if other != name]
         self.players[name] = player = Player(name, {
             "name": name, "port": self._ports[name], "peers": peers, "state": state, "trace": str(self._folder),
-            "run": RUN, "incarnation": self._started[name],
+            "run": self._run, "incarnation": self._started[name], "segment_seconds": self._segment_seconds,
         })  # fmt: skip
         return player
 

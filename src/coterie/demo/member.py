@@ -15,7 +15,7 @@ from coterie.group.members import Address, View
 from coterie.group.presets import preset
 from coterie.group.protocols.cut import Cut
 from coterie.group.stack import Layer
-from coterie.runtime.aio import AioRuntime, open_trace, run
+from coterie.runtime.aio import AioRuntime, Segments, open_trace, run
 from coterie.workers import Command, Message
 
 PAUSE = 0.04
@@ -114,7 +114,11 @@ class Member:
 async def main(arguments: Message) -> None:
     command = await Command.attach()
     name, incarnation = arguments["name"], arguments["incarnation"]
-    trace = open_trace(Path(arguments["trace"]), arguments["run"], name, incarnation, time.monotonic, time.time)
+    seconds = arguments["segment_seconds"]
+    segments = Segments(seconds) if seconds else None
+    trace = open_trace(
+        Path(arguments["trace"]), arguments["run"], name, incarnation, time.monotonic, time.time, segments
+    )
     runtime = AioRuntime(name, trace=trace)
     member = Member(arguments, runtime)
     cut = member.channel.stack.find(Cut)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from coterie.audit import Violation, check, files, properties
-from coterie.demo.cast import RUN, Cast
-from coterie.runtime.aio import open_trace
+from coterie.demo.cast import Cast
+from coterie.runtime.aio import Segments, open_trace
 from coterie.sim.diagram import render
 from coterie.trace import Event, Json
 
@@ -58,12 +59,15 @@ class Outcome:
 class Story:
     """Tells it. Traces and diagram go to `folder`, which exists."""
 
-    def __init__(self, folder: Path, rate: float, size: int, say: Say) -> None:
+    def __init__(self, folder: Path, rate: float, size: int, say: Say, segment_seconds: float = 0.0) -> None:
         self._folder, self._rate, self._size, self._say = folder, rate, size, say
         for old in (*folder.glob("*.jsonl"), folder / DIAGRAM):
             old.unlink(missing_ok=True)
-        self._cast = Cast((*FOUNDERS, JOINER), folder)
-        self._world = open_trace(folder, RUN, "world", 0, time.monotonic, time.time)
+        # Whoever reads the traces as they come may have seen another demonstration before: each is a run of its own.
+        run = f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        self._cast = Cast((*FOUNDERS, JOINER), folder, run, segment_seconds)
+        segments = Segments(segment_seconds) if segment_seconds else None
+        self._world = open_trace(folder, run, "world", 0, time.monotonic, time.time, segments)
         self.outcome = Outcome()
 
     def tell(self) -> Outcome:
@@ -107,6 +111,7 @@ class Story:
         links: list[Json] = [[a, b] for one in LARGER for other in SMALLER for a, b in ((one, other), (other, one))]
         began = time.monotonic()
         self._world.emit("fault", fault="partition", number=1, duration=PARTED, nodes=[], links=links)
+        self._world.seal()
         cast.cut(LARGER, SMALLER)
         apart = max(cast.together(*LARGER), cast.together(*SMALLER))
         self.outcome.apart_ms = (apart - began) * 1000
@@ -115,7 +120,8 @@ class Story:
         time.sleep(PARTED)
         began = time.monotonic()
         cast.tell("heal")
-        self._world.emit("heal", fault="partition", number=1, last=True)
+        self._world.emit("heal", fault="partition", number=1)
+        self._world.seal()
         self.outcome.merged_ms = (cast.together(*LARGER, *SMALLER) - began) * 1000
         given = [cast.players[name].state() for name in SMALLER]
         self._say(
@@ -139,6 +145,7 @@ class Story:
         killed = time.monotonic()
         victim.kill()
         self._world.emit("fault", fault="kill -9", number=2, nodes=[VICTIM])
+        self._world.seal()
         for name in others:
             self.outcome.removed_ms[name] = (self._cast.players[name].wait_for_view(others) - killed) * 1000
         told = ", ".join(f"{name} after {ms:.1f} ms" for name, ms in self.outcome.removed_ms.items())
@@ -173,6 +180,7 @@ class Story:
         self._cast.ask("hush")
         held: dict[str, Json] = {answer["address"]: dict(answer["held"]) for answer in answers.values()}
         self._world.emit("end", live=list(held), held=held)
+        self._world.seal()
 
     def _check(self) -> None:
         reading, outcome = files.Reading(), self.outcome

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from coterie.trace import Tracer
 
@@ -59,24 +59,33 @@ class CloseReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Streams are TLS, and each side shows the other a certificate that the same authority has signed."""
+    """Streams are TLS. Members of a group each show the other a certificate that the same authority has signed; of
+    clients less may be asked."""
 
     cert: str
     """File with this side's certificate, and those between it and the authority if there are any."""
     key: str
     """File with its private key."""
     ca: str
-    """File with the authority's certificate. Names are not looked at: members are addressed by numbers."""
+    """File with the authority's certificate; may be empty if nobody is verified. Names are not looked at: members are
+    addressed by numbers."""
     timeout: float
     """Seconds that the handshake of an accepted stream may take; a dialled one's is part of the dial."""
     handshakes_max: int
     """Accepted streams whose handshake may be under way at one time."""
+    verify: Literal["required", "optional", "none"] = "required"
+    """Whether an accepted stream's peer must show a certificate, may, or is not asked. One that is shown must be
+    good."""
+    version: Literal["1.2", "1.3"] = "1.3"
+    """The oldest TLS that is spoken."""
 
 
 class Stream(ABC):
     """A connected, ordered byte stream."""
 
     peer: Endpoint
+    subject: tuple[tuple[str, str], ...] = ()
+    """Of the peer's certificate, once the stream is connected: names and values, if it showed one that is trusted."""
 
     @property
     @abstractmethod

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import multiprocessing.process
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -198,8 +200,16 @@ def _in_processes(tasks: list[Task], jobs: int, mutation: str | None) -> Generat
 def _prepare(mutation: str | None) -> None:
     """First thing in a new process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    threading.Thread(target=_die_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     if mutation is not None:
         mutations.install(mutations.find(mutation))
+
+
+def _die_with(parent: multiprocessing.process.BaseProcess | None) -> None:
+    """Whoever asked may have been killed: a long run that nobody waits for any more would go on for minutes."""
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def imported_protocols() -> bool:

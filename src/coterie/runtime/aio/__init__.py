@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from coterie.runtime.aio.loop import AioRuntime, run
-from coterie.runtime.aio.tracefile import FileTracer, open_trace
+from coterie.runtime.aio.tracefile import FileTracer, Segments, open_trace
 
-__all__ = ["AioRuntime", "FileTracer", "open_trace", "run"]
+__all__ = ["AioRuntime", "FileTracer", "Segments", "open_trace", "run"]

@@ -50,7 +50,7 @@ class Folder:
         start = file.size
         try:
             file.dirty, file.synced = True, False
-            file.size = _write(file.fd, [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)], start)
+            file.size = _write(file.fd, buffers, start)
         except OSError as error:
             try:
                 os.ftruncate(file.fd, start)
@@ -202,19 +202,28 @@ def disk_error(name: str, error: OSError) -> DiskError:
     return DiskError(f"{name}: {error.strerror or error}")
 
 
-def _write(fd: int, buffers: list[memoryview], offset: int) -> int:
+def _write(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
     """Write them all, one after the other; gives where they end."""
-    while buffers:
-        written = os.pwritev(fd, buffers[:MOST_BUFFERS], offset)
-        offset += written
-        taken = 0
-        while taken < len(buffers) and written >= len(buffers[taken]):
-            written -= len(buffers[taken])
-            taken += 1
-        buffers = buffers[taken:]
-        if written:
-            buffers[0] = buffers[0][written:]
+    for first in range(0, len(buffers), MOST_BUFFERS):
+        part = [b if type(b) is bytes else memoryview(b).cast("B") for b in buffers[first : first + MOST_BUFFERS]]
+        size = sum(map(len, part))
+        while size:
+            written = os.pwritev(fd, part, offset)
+            offset += written
+            size -= written
+            if size:
+                part = _after(part, written)
     return offset
+
+
+def _after(buffers: Sequence[Buffer], taken: int) -> list[Buffer]:
+    """What is left of them after so many bytes."""
+    left: list[Buffer] = []
+    for buffer in buffers:
+        if taken < len(buffer):
+            left.append(memoryview(buffer)[taken:])
+        taken = max(taken - len(buffer), 0)
+    return left
 
 
 def _make_folder(path: Path) -> None:

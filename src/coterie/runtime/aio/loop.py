@@ -22,6 +22,7 @@ from coterie.errors import CoterieError
 from coterie.runtime.aio import failures
 from coterie.runtime.aio.disk import FolderDisk, NoDisk
 from coterie.runtime.aio.sockets import AioNetwork
+from coterie.runtime.aio.tracefile import FileTracer
 from coterie.runtime.base import Future, Runtime, Timer
 from coterie.trace import Tracer
 
@@ -48,6 +49,8 @@ class AioRuntime(Runtime):
         self.node = node
         self.rng = random.Random(int.from_bytes(os.urandom(16), "big") if seed is None else seed)
         self.trace = Tracer() if trace is None else trace
+        if isinstance(self.trace, FileTracer):
+            self.trace.attach(self.call_later)
         self.net = AioNetwork(loop)
         self.disk = NoDisk(loop) if disk_dir is None else FolderDisk(loop, disk_dir)
         self._threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix=f"{node}-offload")
@@ -120,7 +123,10 @@ class AioRuntime(Runtime):
         await self.net.close()
         await self.disk.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self.trace.flush()
+        if isinstance(self.trace, FileTracer):
+            self.trace.seal()
+        else:
+            self.trace.flush()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -142,17 +142,16 @@ class AioNetwork(Network):
 
     async def _welcome(self, stream: AioStream, sock: socket.socket, tls: TlsConfig) -> None:
         """The handshake of an accepted stream. There may be so many at one time, and each takes only so long."""
-        if self._tls.pending >= tls.handshakes_max:
+        if not self._tls.begin(tls):
             stream.fail(CloseReason.LOCAL)
             sock.close()
             return
-        self._tls.pending += 1
         try:
             context = self._tls.context(tls, server=True)
             secured = self._loop.connect_accepted_socket(lambda: stream, sock, ssl=context)
             await self._secure(stream, sock, secured, self._loop.time() + tls.timeout)
         finally:
-            self._tls.pending -= 1
+            self._tls.end(tls)
 
     async def _attach(self, stream: AioStream, sock: socket.socket) -> None:
         """Hand a connected socket to asyncio."""

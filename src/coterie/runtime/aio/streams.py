@@ -14,6 +14,7 @@ from typing import cast
 
 from coterie.runtime.aio import failures
 from coterie.runtime.aio.arena import Arena
+from coterie.runtime.aio.tls import subject_of
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 
 HIGH_MARK = 1 << 20
@@ -111,6 +112,7 @@ class AioStream(Stream, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(HIGH_MARK, LOW_MARK)
+        self.subject = subject_of(transport.get_extra_info("peercert"))
         self._live[self] = None
         if self._reason is not None:  # the node was closed meanwhile
             self._transport.abort()

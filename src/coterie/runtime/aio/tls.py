@@ -1,12 +1,13 @@
 """TLS of a node: contexts made of the files that a TlsConfig names, once, and what a user is told about them.
 
-Both sides verify the other's certificate against the one authority; names are not checked, since members are addressed
-by numbers. Only TLS 1.3 is spoken. A peer whose handshake fails is logged once per host.
+Both sides verify the other's certificate against the one authority, unless a listener's configuration asks for less;
+names are not checked, since members are addressed by numbers. A peer whose handshake fails is logged once per host.
 """
 
 from __future__ import annotations
 
 import ssl
+from collections import Counter
 
 from coterie.errors import UserError
 from coterie.log import Log
@@ -14,6 +15,7 @@ from coterie.runtime.base import Endpoint, TlsConfig
 
 log = Log(__name__)
 
+_VERIFY = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 COMPLAINTS_MAX = 256
 """Hosts about which was logged: more than these start a new list."""
 
@@ -22,7 +24,7 @@ class Tls:
     """The contexts of one node, and how many handshakes of accepted streams are under way."""
 
     def __init__(self) -> None:
-        self.pending = 0
+        self._pending: Counter[TlsConfig] = Counter()
         self._contexts: dict[tuple[TlsConfig, bool], ssl.SSLContext] = {}
         self._complained: dict[str, None] = {}
 
@@ -32,6 +34,20 @@ class Tls:
         if context is None:
             context = self._contexts[tls, server] = _make(tls, server)
         return context
+
+    @property
+    def pending(self) -> int:
+        return self._pending.total()
+
+    def begin(self, tls: TlsConfig) -> bool:
+        """One more handshake; False: there are as many as that listener may have."""
+        if self._pending[tls] >= tls.handshakes_max:
+            return False
+        self._pending[tls] += 1
+        return True
+
+    def end(self, tls: TlsConfig) -> None:
+        self._pending[tls] -= 1
 
     def refused(self, peer: Endpoint, error: ssl.SSLError) -> None:
         if peer.host not in self._complained:
@@ -43,15 +59,16 @@ class Tls:
 
 def _make(tls: TlsConfig, server: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.minimum_version = ssl.TLSVersion.TLSv1_2 if tls.version == "1.2" else ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = _VERIFY[tls.verify] if server else ssl.CERT_REQUIRED
     if server:
         context.num_tickets = 0  # nobody resumes a session here
-    try:
-        context.load_verify_locations(tls.ca)
-    except (OSError, ValueError) as error:
-        raise UserError(f"tls_ca: {tls.ca}: {_trouble(error, 'a certificate in PEM form')}") from None
+    if tls.ca or context.verify_mode is not ssl.CERT_NONE:
+        try:
+            context.load_verify_locations(tls.ca)
+        except (OSError, ValueError) as error:
+            raise UserError(f"tls_ca: {tls.ca}: {_trouble(error, 'a certificate in PEM form')}") from None
     for path, name in ((tls.cert, "tls_cert"), (tls.key, "tls_key")):
         try:
             open(path, "rb").close()
@@ -79,3 +96,9 @@ def _reason(error: ssl.SSLError) -> str:
     if error.reason in ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE"):
         return "it does not speak TLS 1.3: set tls_cert, tls_key and tls_ca on every member"
     return f"{error.reason or error}".lower().replace("_", " ")
+
+
+def subject_of(certificate: object) -> tuple[tuple[str, str], ...]:
+    """Names and values of the subject of what `SSLSocket.getpeercert` returns; nothing if there is no certificate."""
+    parts = certificate.get("subject", ()) if isinstance(certificate, dict) else ()
+    return tuple((str(name), str(value)) for part in parts for name, value in part)

@@ -1,0 +1,21 @@
+"""What a user may do with queues and exchanges, and how a refusal reads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coterie.amqp.codes import ACCESS_REFUSED
+from coterie.broker.users import User
+from coterie.errors import ProtocolError
+
+Permission = Literal["configure", "write", "read"]
+Resource = Literal["queue", "exchange"]
+DEFAULT_EXCHANGE = "amq.default"
+"""What the nameless exchange is called in permissions."""
+
+
+def check(user: User, vhost: str, what: Permission, kind: Resource, name: str) -> None:
+    """Raises ProtocolError 403 if the user may not."""
+    if not user.may(vhost, what, DEFAULT_EXCHANGE if kind == "exchange" and not name else name):
+        text = f"{what} access to {kind} '{name}' in vhost '{vhost}' refused for user '{user.name}'"
+        raise ProtocolError(ACCESS_REFUSED, text)

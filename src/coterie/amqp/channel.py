@@ -1,0 +1,401 @@
+"""A channel: one client's row of commands, each answered in turn, each error closing only this channel.
+
+Publishes and acknowledgements are gathered while one read of the socket is worked through and carried out as batches:
+at its end, or before any other command, so that their order stays. What can only be answered later (a cluster decides,
+a disk writes) holds back the frames behind it, in their order, and not the other channels.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from coterie.amqp import messages, transactions, wiring
+from coterie.amqp.codes import (
+    CHANNEL_ERROR,
+    COMMAND_INVALID,
+    FRAME_ERROR,
+    NO_ROUTE,
+    NOT_FOUND,
+    RESOURCE_ERROR,
+    UNEXPECTED_FRAME,
+)
+from coterie.amqp.delivering import Frames
+from coterie.amqp.framing import Repeat
+from coterie.amqp.methods import METHODS, Call
+from coterie.amqp.methods import decode as decode_method
+from coterie.amqp.outbox import CHUNK
+from coterie.amqp.publishing import Confirms, Inbound
+from coterie.amqp.replies import Replies
+from coterie.amqp.subscription import Subscription
+from coterie.amqp.tables import Value
+from coterie.amqp.traffic import Traffic
+from coterie.amqp.transactions import Transaction
+from coterie.amqp.unsettled import Holder, Settled, Unsettled
+from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.entry import Entry
+from coterie.broker.publish import Publish
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.amqp.connection import Connection
+
+R = TypeVar("R")
+UNLIMITED: Final = 1 << 30
+ACK: Final = METHODS["basic.ack"].prefix
+PUBLISH: Final = METHODS["basic.publish"].prefix
+_CLOSE: Final = METHODS["channel.close"].prefix
+_CLOSE_OK: Final = METHODS["channel.close-ok"].prefix
+
+
+class Channel(Sink):
+    """Open until `close`, or until an error."""
+
+    def __init__(self, number: int, connection: Connection) -> None:
+        self.number = number
+        self.connection = connection
+        self.vhost = connection.vhost
+        self.consumers: dict[str, Subscription] = {}
+        self.replies: Replies | None = None
+        """Its consumer of direct replies."""
+        self.unsettled = Unsettled(self._freed)
+        self.prefetch = 0
+        """Of consumers that are yet to come."""
+        self.prefetch_all = 0
+        """Of all of the channel's deliveries together; 0: any number."""
+        self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        self.traffic = Traffic()
+        self.last_queue = ""
+        """The one that it declared last: what an empty name stands for."""
+        self.closing = False
+        """It is over; if that was an error, the client has not said yet that it knows."""
+        self.frames = Frames(number, connection.frame_max)
+        self.inbound: Inbound = Inbound(connection.settings.message_max, connection.user.name, self._check_publish)
+        self.tags = 0
+        """Consumer tags that it made up."""
+        self._out = connection.outbox
+        self._accepts: Settled = {}
+        self._hungry: dict[Subscription, None] = {}
+        """Have more room than before."""
+        self._wiring = -1
+        self._checked: dict[str, None] = {}
+        """Exchanges that can be published to, as of that state of the wiring."""
+        self._busy = False
+        """A command has not been answered yet."""
+        self._backlog: deque[tuple[Callable[..., object], tuple[bytes, ...]]] = deque()
+        """Frames behind it."""
+        self._backlog_bytes = 0
+        self._partial = 0
+        """Bytes of the message that has not come completely."""
+
+    # Frames in. Each raises ProtocolError for what closes the channel, or the connection.
+
+    def method(self, payload: bytes) -> None:
+        if self.closing:
+            self._after_close(payload)
+        elif self._busy:
+            self._wait(self.method, payload)
+        elif self.inbound.content is not None:
+            raise ProtocolError(UNEXPECTED_FRAME, "expected a content header or body, got a method")
+        elif payload[:4] == ACK:
+            self._ack(payload)
+        elif payload[:4] == PUBLISH:
+            self.inbound.method(payload)
+        else:
+            self._command(decode_method(payload))
+
+    def header(self, payload: bytes) -> None:
+        if self.closing:
+            return
+        if self._busy:
+            self._wait(self.header, payload)
+        elif self.inbound.header(payload):
+            self.connection.dirty[self] = None
+
+    def body(self, payload: bytes) -> None:
+        if self.closing:
+            return
+        if self._busy:
+            self._wait(self.body, payload)
+        elif self.inbound.body(payload):
+            self.connection.dirty[self] = None
+            self._count_partial(-self._partial)
+        else:
+            self._count_partial(len(payload))
+
+    def publish(self, method: bytes, header: bytes, body: bytes) -> Repeat | None:
+        """All three at once."""
+        if self.closing:
+            return None
+        if self._busy:
+            self._wait(self.publish, method, header, body)
+            return None
+        if self.inbound.content is not None:
+            raise ProtocolError(UNEXPECTED_FRAME, "expected a content header or body, got a method")
+        self.connection.dirty[self] = None
+        return self.inbound.publish(method, header, body)
+
+    def _count_partial(self, size: int) -> None:
+        self._partial += size
+        self.connection.partial += size
+        if self.connection.partial > self.connection.settings.partial_max:
+            limit = self.connection.settings.partial_max
+            raise ProtocolError(RESOURCE_ERROR, f"unfinished messages of more than {limit:,} bytes (partial_max)")
+
+    def _check_publish(self, exchange: str) -> None:
+        self.connection.permit("write", "exchange", exchange)
+        if self._wiring != self.vhost.wiring:
+            self._wiring = self.vhost.wiring
+            self._checked.clear()
+        if exchange not in self._checked:
+            self.vhost.check_publish(exchange)
+            self._checked[exchange] = None
+
+    def _ack(self, payload: bytes) -> None:
+        if len(payload) != 13:
+            raise ProtocolError(FRAME_ERROR, "cannot decode basic.ack: it has a tag and a flag")
+        tag, multiple = int.from_bytes(payload[4:12], "big"), bool(payload[12] & 1)
+        if self.transaction is None:
+            self.unsettled.take(tag, multiple, self._accepts)
+            self.connection.dirty[self] = None
+        else:
+            self.transaction.accepts += self.unsettled.withdraw(tag, multiple)
+
+    def _after_close(self, payload: bytes) -> None:
+        if payload[:4] == _CLOSE_OK:
+            self.connection.forget(self)
+        elif payload[:4] == _CLOSE:
+            self.send("channel.close-ok")
+
+    # Batches out of what one read brought.
+
+    def flush(self) -> None:
+        """Carry out what was gathered."""
+        if self.inbound:
+            self._publish_batch()
+        if self._accepts:
+            accepts, self._accepts = self._accepts, {}
+            for queue, entries in accepts.items():
+                self.traffic.acked += len(entries)
+                queue.accept(entries)
+        if self._hungry:
+            hungry, self._hungry = self._hungry, {}
+            for subscription in hungry:
+                subscription.queue.wake(subscription)
+
+    def _publish_batch(self) -> None:
+        publishes, size = self.inbound.take()
+        self.traffic.published += len(publishes)
+        self.connection.publishing()
+        if self.transaction is not None:
+            self.transaction.publish(publishes, size, self.connection.settings.transaction_max)
+            return
+        self.connection.throttle.unsafe(size)
+        if self.confirms is not None:
+            self.confirms.published += len(publishes)
+        batch = Batch(self, publishes, size)
+        self.vhost.publish(publishes, batch.done)
+        batch.routed()
+
+    def give_back(self, publishes: list[Publish]) -> None:
+        """basic.return what was mandatory and reached no queue."""
+        for publish in publishes:
+            if publish.unroutable and publish.mandatory:
+                self.traffic.returned += 1
+                self.frames.returned(publish.message, NO_ROUTE, "NO_ROUTE", self._out.parts)
+                self._out.wrote(len(publish.message.body))
+
+    def _freed(self, holder: Holder | None) -> None:
+        if self.prefetch_all:
+            self._hungry.update(dict.fromkeys(self.consumers.values()))
+        elif holder is not None:
+            assert isinstance(holder, Subscription)
+            self._hungry[holder] = None
+
+    # A queue's side: Sink.
+
+    def room(self, consumer: Consumer) -> int:
+        assert isinstance(consumer, Subscription)
+        if self.closing or self._out.congested or not consumer.started:
+            return 0
+        queue = consumer.queue
+        # Large messages come a few at a time, so that congestion is noticed in time.
+        room = UNLIMITED if queue.ready_bytes < CHUNK else max(1, CHUNK * queue.ready // queue.ready_bytes)
+        if consumer.no_ack:
+            return room
+        if consumer.prefetch:
+            room = min(room, consumer.prefetch - consumer.held)
+        if self.prefetch_all:
+            room = min(room, self.prefetch_all - self.unsettled.count)
+        return room
+
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+        assert isinstance(consumer, Subscription)
+        if self.closing or consumer.tag not in self.consumers:  # it was given them before it was told that this is over
+            if not consumer.no_ack:
+                consumer.queue.release(entries, redelivered=False)
+            return
+        unsettled = self.unsettled
+        size = self.frames.deliver(consumer.tag, consumer.heads, unsettled.next_tag, entries, self._out.parts)
+        if consumer.no_ack:
+            unsettled.skip(len(entries))
+        else:
+            unsettled.add(consumer, entries)
+        self.traffic.delivered += len(entries)
+        self._out.wrote(size)
+
+    def cancelled(self, consumer: Consumer) -> None:
+        if self.consumers.pop(consumer.tag, None) is not None and self.connection.can("consumer_cancel_notify"):
+            # Whoever deleted the queue hears that first, also if it is the same client.
+            self.connection.runtime.call_soon(self._tell_cancelled, consumer.tag)
+
+    def _tell_cancelled(self, tag: str) -> None:
+        if not self.closing:
+            self.send("basic.cancel", consumer_tag=tag, no_wait=True)
+
+    def wake(self) -> None:
+        """There may be room for every consumer again."""
+        for subscription in list(self.consumers.values()):
+            subscription.queue.wake(subscription)
+
+    # Commands.
+
+    def _command(self, call: Call) -> None:
+        self.connection.worked()
+        self.connection.flush()
+        if self.closing:  # another channel's batch has ended the connection
+            return
+        command = COMMANDS.get(call.method.name)
+        if command is None:
+            raise ProtocolError(COMMAND_INVALID, f"{call.method.name} is nothing that a client says on a channel")
+        command(self, call)
+
+    def later(self, call: Call, then: Callable[[R], None]) -> Callable[[R | ProtocolError], None]:
+        """A completion for `call`; until it comes, whatever follows waits."""
+        self._busy = True
+
+        def done(result: R | ProtocolError) -> None:
+            if not self.closing:
+                self._busy = False
+                self.connection.guarded(self, call.method.prefix, self._complete, then, result)
+                self._go_on()
+
+        return done
+
+    def _complete(self, then: Callable[[R], None], result: R | ProtocolError) -> None:
+        if isinstance(result, ProtocolError):
+            raise result
+        then(result)
+
+    def _wait(self, frame: Callable[..., object], *payloads: bytes) -> None:
+        self._backlog.append((frame, payloads))
+        self._backlog_bytes += sum(map(len, payloads))
+        if self._backlog_bytes > self.connection.settings.backlog_max:
+            self.connection.throttle.pause(f"channel {self.number}")
+
+    def _go_on(self) -> None:
+        """With the frames that waited."""
+        backlog = self._backlog
+        if not backlog:
+            return
+        while backlog and not self._busy and not self.closing:
+            frame, payloads = backlog.popleft()
+            self._backlog_bytes -= sum(map(len, payloads))
+            ids = payloads[0][:4] if frame == self.method else PUBLISH
+            self.connection.guarded(self, ids, frame, *payloads)
+        self.connection.flush()
+        if not backlog:
+            self.connection.throttle.resume(f"channel {self.number}")
+
+    def send(self, name: str, **arguments: Value) -> None:
+        self._out.write(METHODS[name].frame(self.number, **arguments))
+
+    def answer(self, call: Call, name: str, **arguments: Value) -> None:
+        """Unless the client wants no answer."""
+        if not call.arguments.get("no_wait"):
+            self.send(name, **arguments)
+
+    def queue_name(self, call: Call) -> str:
+        name = call.name("queue") or self.last_queue
+        if not name:
+            raise ProtocolError(NOT_FOUND, "no previously declared queue")
+        return name
+
+    # The end.
+
+    def close(self) -> None:
+        """Over, in whatever way: what was asked for before is done, what it held goes back."""
+        if self.closing:
+            return
+        if self.transaction is not None:
+            self.inbound.clear()
+        self.flush()
+        self.closing = True
+        self.inbound.clear()
+        self.connection.partial -= self._partial
+        self._backlog.clear()
+        for subscription in list(self.consumers.values()):
+            self.vhost.cancel(subscription)
+        self.consumers.clear()
+        if self.replies is not None:
+            self.replies.end()
+        held = self.unsettled.take_all()
+        if self.transaction is not None:
+            self.transaction.give_up(self.unsettled, held)
+            self.transaction = None
+        for queue, entries in held.items():
+            queue.release(entries)
+        self.connection.throttle.resume(f"channel {self.number}")
+
+    def on_close(self, call: Call) -> None:
+        self.close()
+        self.send("channel.close-ok")
+        self.connection.forget(self)
+
+    def on_open(self, call: Call) -> None:
+        raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen")
+
+
+class Batch:
+    """What came in one read. Returned messages are told before they are confirmed."""
+
+    __slots__ = ("_channel", "_confirms", "_publishes", "_returned", "_safe", "_size")
+
+    def __init__(self, channel: Channel, publishes: list[Publish], size: int) -> None:
+        self._channel = channel
+        self._confirms = channel.confirms
+        self._publishes = publishes
+        self._size = size
+        self._safe = self._returned = False
+
+    def routed(self) -> None:
+        """It is known which of them reached no queue."""
+        self._channel.give_back(self._publishes)
+        self._returned = True
+        if self._safe:
+            self._confirm()
+
+    def done(self) -> None:
+        self._safe = True
+        self._channel.connection.throttle.safe(self._size)
+        if self._returned:
+            self._confirm()
+
+    def _confirm(self) -> None:
+        channel, confirms = self._channel, self._confirms
+        if confirms is not None and not channel.closing:
+            outbox, traffic = channel.connection.outbox, channel.traffic
+            outbox.wrote(confirms.settle(self._publishes, outbox.parts))
+            traffic.confirmed, traffic.refused = confirms.confirmed, confirms.refused
+
+
+COMMANDS: Final[dict[str, Callable[[Channel, Call], None]]] = {
+    "channel.open": Channel.on_open,
+    "channel.close": Channel.on_close,
+    **wiring.COMMANDS,
+    **messages.COMMANDS,
+    **transactions.COMMANDS,
+}
+"""What a client may say on an open channel."""

@@ -1,0 +1,67 @@
+"""The numbers of AMQP 0-9-1 that more than one part needs: frame types, reply codes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+
+FRAME_METHOD: Final = 1
+FRAME_HEADER: Final = 2
+FRAME_BODY: Final = 3
+FRAME_HEARTBEAT: Final = 8
+FRAME_END: Final = 0xCE
+FRAME_OVERHEAD: Final = 8
+"""Bytes of a frame that are not its payload."""
+FRAME_MIN: Final = 4096
+"""What every peer must be able to take."""
+
+REPLY_SUCCESS: Final = 200
+CONTENT_TOO_LARGE: Final = 311
+NO_ROUTE: Final = 312
+NO_CONSUMERS: Final = 313
+CONNECTION_FORCED: Final = 320
+INVALID_PATH: Final = 402
+ACCESS_REFUSED: Final = 403
+NOT_FOUND: Final = 404
+RESOURCE_LOCKED: Final = 405
+PRECONDITION_FAILED: Final = 406
+FRAME_ERROR: Final = 501
+SYNTAX_ERROR: Final = 502
+COMMAND_INVALID: Final = 503
+CHANNEL_ERROR: Final = 504
+UNEXPECTED_FRAME: Final = 505
+RESOURCE_ERROR: Final = 506
+NOT_ALLOWED: Final = 530
+NOT_IMPLEMENTED: Final = 540
+INTERNAL_ERROR: Final = 541
+
+NAMES: Final[dict[int, str]] = {
+    CONTENT_TOO_LARGE: "CONTENT_TOO_LARGE",
+    NO_ROUTE: "NO_ROUTE",
+    NO_CONSUMERS: "NO_CONSUMERS",
+    CONNECTION_FORCED: "CONNECTION_FORCED",
+    INVALID_PATH: "INVALID_PATH",
+    ACCESS_REFUSED: "ACCESS_REFUSED",
+    NOT_FOUND: "NOT_FOUND",
+    RESOURCE_LOCKED: "RESOURCE_LOCKED",
+    PRECONDITION_FAILED: "PRECONDITION_FAILED",
+    FRAME_ERROR: "FRAME_ERROR",
+    SYNTAX_ERROR: "SYNTAX_ERROR",
+    COMMAND_INVALID: "COMMAND_INVALID",
+    CHANNEL_ERROR: "CHANNEL_ERROR",
+    UNEXPECTED_FRAME: "UNEXPECTED_FRAME",
+    RESOURCE_ERROR: "RESOURCE_ERROR",
+    NOT_ALLOWED: "NOT_ALLOWED",
+    NOT_IMPLEMENTED: "NOT_IMPLEMENTED",
+    INTERNAL_ERROR: "INTERNAL_ERROR",
+}
+"""As RabbitMQ writes them in front of a reply text."""
+
+CONNECTION_ERRORS: Final = frozenset(
+    {
+        CONNECTION_FORCED, INVALID_PATH, FRAME_ERROR, SYNTAX_ERROR, COMMAND_INVALID, CHANNEL_ERROR, UNEXPECTED_FRAME,
+        RESOURCE_ERROR, NOT_ALLOWED, NOT_IMPLEMENTED, INTERNAL_ERROR,
+    }
+)  # fmt: skip
+"""Codes that end the connection; the others end the channel."""

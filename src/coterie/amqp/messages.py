@@ -1,0 +1,166 @@
+"""The commands about messages: consuming, getting and settling them. Publishing and basic.ack have their own path.
+
+How many messages a client may hold is decided by its qos: per consumer, for those that come after it, and per channel,
+for all at once (`global`); both may be changed at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from coterie.amqp.codes import NOT_ALLOWED, NOT_IMPLEMENTED
+from coterie.amqp.methods import Call
+from coterie.amqp.publishing import REPLY_TO
+from coterie.amqp.replies import consume_replies
+from coterie.amqp.subscription import Subscription
+from coterie.amqp.unsettled import Settled
+from coterie.broker.queue import Queue
+from coterie.broker.vhost import Got
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.amqp.channel import Channel
+
+
+def qos(channel: Channel, call: Call) -> None:
+    size, count = call.number("prefetch_size"), call.number("prefetch_count")
+    if size:
+        raise ProtocolError(NOT_IMPLEMENTED, f"prefetch_size!=0 ({size})")
+    if call.flag("global") or channel.connection.qos_is_global:
+        channel.prefetch_all = count
+    else:
+        channel.prefetch = count
+    channel.send("basic.qos-ok")
+    channel.wake()
+
+
+def consume(channel: Channel, call: Call) -> None:
+    name, tag = channel.queue_name(call), call.text("consumer_tag")
+    if tag in channel.consumers or (channel.replies is not None and tag == channel.replies.tag):
+        raise ProtocolError(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+    limit = channel.connection.settings.consumers_max
+    if len(channel.consumers) >= limit:
+        raise ProtocolError(NOT_ALLOWED, f"reached maximum ({limit}) of consumers per channel")
+    if not tag:
+        channel.tags += 1
+        tag = f"amq.ctag-{channel.connection.token}-{channel.number}-{channel.tags}"
+    if name == REPLY_TO:
+        consume_replies(channel, call, tag)
+        return
+    channel.connection.permit("read", "queue", name)
+    queue = channel.vhost.queue(name, channel.connection)
+    no_ack, exclusive = call.flag("no_ack"), call.flag("exclusive")
+    subscription = Subscription(
+        tag, queue, channel, no_ack, exclusive, call.table("arguments"), channel.prefetch
+    )  # fmt: skip
+    channel.consumers[tag] = subscription
+
+    def consuming(_: None) -> None:
+        channel.answer(call, "basic.consume-ok", consumer_tag=tag)
+        subscription.started = True
+        queue.wake(subscription)
+
+    done = channel.later(call, consuming)
+
+    def decided(error: ProtocolError | None) -> None:
+        if error is not None:
+            channel.consumers.pop(tag, None)
+        done(error)
+
+    channel.vhost.consume(subscription, decided)
+
+
+def cancel(channel: Channel, call: Call) -> None:
+    tag = call.text("consumer_tag")
+    subscription = channel.consumers.pop(tag, None)
+    if subscription is not None:
+        channel.vhost.cancel(subscription)
+    elif channel.replies is not None and channel.replies.tag == tag:
+        channel.replies.end()
+    channel.answer(call, "basic.cancel-ok", consumer_tag=tag)
+
+
+def get(channel: Channel, call: Call) -> None:
+    name, no_ack = channel.queue_name(call), call.flag("no_ack")
+    channel.connection.permit("read", "queue", name)
+
+    def got(result: Got | None) -> None:
+        if result is None:
+            channel.traffic.get_empty += 1
+            channel.send("basic.get-empty")
+            return
+        out, entry = channel.connection.outbox, result.entry
+        channel.frames.get_ok(channel.unsettled.next_tag, entry, result.left, out.parts)
+        if no_ack:
+            channel.unsettled.skip(1)
+        else:
+            channel.unsettled.add(None, [entry])
+        channel.traffic.got += 1
+        out.wrote(entry.size)
+
+    done = channel.later(call, got)
+
+    def decided(result: Got | ProtocolError | None) -> None:
+        if isinstance(result, Got) and channel.closing and not no_ack:  # too late: nobody has seen it
+            result.entry.queue.release([result.entry], redelivered=False)
+        done(result)
+
+    channel.vhost.get(name, channel, no_ack, decided, channel.connection)
+
+
+def nack(channel: Channel, call: Call) -> None:
+    _refuse(channel, call.number("delivery_tag"), call.flag("multiple"), call.flag("requeue"))
+
+
+def reject(channel: Channel, call: Call) -> None:
+    _refuse(channel, call.number("delivery_tag"), False, call.flag("requeue"))
+
+
+def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool) -> None:
+    transaction = channel.transaction
+    if transaction is not None:
+        into = transaction.requeues if requeue else transaction.rejects
+        into += channel.unsettled.withdraw(tag, multiple)
+        return
+    refused: Settled = {}
+    channel.unsettled.take(tag, multiple, refused)
+    for queue, entries in refused.items():
+        channel.traffic.rejected += len(entries)
+        (Queue.release if requeue else Queue.reject)(queue, entries)
+    channel.flush()
+
+
+def recover(channel: Channel, call: Call) -> None:
+    """Everything unsettled goes back to its queue, and from there to whoever is next."""
+    if not call.flag("requeue"):
+        raise ProtocolError(NOT_IMPLEMENTED, "requeue=false")
+    for queue, entries in channel.unsettled.take_all().items():
+        queue.release(entries)
+    if call.method.name == "basic.recover":
+        channel.send("basic.recover-ok")
+    channel.flush()
+
+
+def flow(channel: Channel, call: Call) -> None:
+    if not call.flag("active"):
+        raise ProtocolError(NOT_IMPLEMENTED, "active=false: use basic.qos")
+    channel.send("channel.flow-ok", active=True)
+
+
+def ignore(channel: Channel, call: Call) -> None:
+    """An answer to what was not asked."""
+
+
+COMMANDS: Final[dict[str, Callable[[Channel, Call], None]]] = {
+    "basic.qos": qos,
+    "basic.consume": consume,
+    "basic.cancel": cancel,
+    "basic.cancel-ok": ignore,
+    "basic.get": get,
+    "basic.nack": nack,
+    "basic.reject": reject,
+    "basic.recover": recover,
+    "basic.recover-async": recover,
+    "channel.flow": flow,
+}

@@ -1,0 +1,62 @@
+"""Direct reply-to: a client that asks a question gets the answer on its own channel, through no queue.
+
+It consumes from `amq.rabbitmq.reply-to` and names that in reply_to; whoever answers sees a name that leads back to the
+channel, for as long as it is open. Nothing is kept: a reply to a channel that is gone, or that does not take what it
+has been sent already, is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.amqp.methods import Call
+from coterie.amqp.publishing import REPLY_TO
+from coterie.broker.message import Message
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.amqp.channel import Channel
+
+PATIENCE: Final = 8
+"""Times `write_high` that may wait for a client before replies to it are dropped."""
+
+
+class Replies:
+    """A channel's consumer of replies: in the vhost's eyes, something that can be published to."""
+
+    def __init__(self, channel: Channel, tag: str) -> None:
+        self.tag = tag
+        self.name = f"{REPLY_TO}.{channel.connection.runtime.entropy(16).hex()}"
+        self.dropped = 0
+        self._channel = channel
+        channel.vhost.pseudo[self.name] = self
+        channel.inbound.replies_to(self.name)
+
+    def enqueue(self, messages: Sequence[Message], /) -> None:
+        channel = self._channel
+        out = channel.connection.outbox
+        for message in messages:
+            if out.waiting > PATIENCE * channel.connection.settings.write_high:
+                self.dropped += 1
+                continue
+            channel.frames.reply(self.tag, channel.unsettled.next_tag, message, out.parts)
+            channel.unsettled.skip(1)
+            channel.traffic.delivered += 1
+            out.wrote(len(message.body))
+
+    def end(self) -> None:
+        channel = self._channel
+        channel.vhost.pseudo.pop(self.name, None)
+        channel.inbound.replies_to(None)
+        channel.replies = None
+
+
+def consume_replies(channel: Channel, call: Call, tag: str) -> None:
+    if not call.flag("no_ack"):
+        raise ProtocolError(PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+    if channel.replies is not None:
+        raise ProtocolError(PRECONDITION_FAILED, "reply consumer already set")
+    channel.replies = Replies(channel, tag)
+    channel.answer(call, "basic.consume-ok", consumer_tag=tag)

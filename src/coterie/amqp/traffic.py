@@ -1,0 +1,35 @@
+"""What went through a channel: numbers that only grow, for metrics and the console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Messages, seen from the broker."""
+
+    published: int = 0
+    confirmed: int = 0
+    """With basic.ack or basic.nack."""
+    refused: int = 0
+    """Of those, with basic.nack."""
+    returned: int = 0
+    delivered: int = 0
+    """To consumers, acknowledging or not."""
+    got: int = 0
+    """By basic.get."""
+    get_empty: int = 0
+    acked: int = 0
+    rejected: int = 0
+    """Also those that go back to their queue."""
+
+    def add(self, other: Traffic) -> None:
+        for name in _NAMES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+_NAMES = tuple(field.name for field in fields(Traffic))

@@ -1,0 +1,112 @@
+"""The two ways to know that a message is safe: confirm mode, and transactions. A channel is in one of them, or in none.
+
+In a transaction nothing happens before tx.commit: publishes wait here, and what was settled is withdrawn from the
+client's hand, but not from its credit. tx.rollback forgets the publishes and gives the rest back, to be settled anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.amqp.methods import Call
+from coterie.amqp.publishing import Confirms
+from coterie.amqp.unsettled import Settled, Unsettled, Withdrawn
+from coterie.broker.entry import Entry
+from coterie.broker.publish import Publish
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.amqp.channel import Channel
+
+
+class Transaction:
+    """What takes effect on commit."""
+
+    __slots__ = ("_size", "accepts", "publishes", "rejects", "requeues")
+
+    def __init__(self) -> None:
+        self._size = 0
+        self.publishes: list[Publish] = []
+        self.accepts: list[Withdrawn] = []
+        self.rejects: list[Withdrawn] = []
+        self.requeues: list[Withdrawn] = []
+
+    def publish(self, publishes: list[Publish], size: int, limit: int) -> None:
+        self._size += size
+        if self._size > limit:
+            raise ProtocolError(PRECONDITION_FAILED, f"a transaction of more than {limit:,} bytes (transaction_max)")
+        self.publishes += publishes
+
+    @property
+    def settled(self) -> int:
+        """How many deliveries it settles."""
+        return len(self.accepts) + len(self.rejects) + len(self.requeues)
+
+    def give_up(self, unsettled: Unsettled, into: Settled) -> None:
+        """The channel is over: what was settled is held no more."""
+        for withdrawn in (self.accepts, self.rejects, self.requeues):
+            unsettled.settle(withdrawn, into)
+
+
+def select_confirms(channel: Channel, call: Call) -> None:
+    if channel.transaction is not None:
+        raise ProtocolError(PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
+    if channel.confirms is None:
+        channel.confirms = Confirms(channel.number)
+    channel.answer(call, "confirm.select-ok")
+
+
+def select(channel: Channel, call: Call) -> None:
+    if channel.confirms is not None:
+        raise ProtocolError(PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction()
+    channel.send("tx.select-ok")
+
+
+def commit(channel: Channel, call: Call) -> None:
+    transaction = _current(channel)
+    channel.transaction = Transaction()
+
+    def entries(withdrawn: list[Withdrawn]) -> list[Entry]:
+        settled: Settled = {}
+        channel.unsettled.settle(withdrawn, settled)
+        return [entry for entries in settled.values() for entry in entries]
+
+    accepts, rejects, requeues = map(entries, (transaction.accepts, transaction.rejects, transaction.requeues))
+    channel.traffic.acked += len(accepts)
+    channel.traffic.rejected += len(rejects) + len(requeues)
+
+    def committed(_: None) -> None:
+        channel.give_back(transaction.publishes)
+        if any(publish.refused for publish in transaction.publishes):
+            raise ProtocolError(PRECONDITION_FAILED, "partial tx completion: a queue refused a message")
+        channel.send("tx.commit-ok")
+        channel.flush()
+
+    done = channel.later(call, committed)
+    channel.vhost.transaction(transaction.publishes, accepts, rejects, requeues, lambda: done(None))
+
+
+def roll_back(channel: Channel, call: Call) -> None:
+    transaction = _current(channel)
+    channel.transaction = Transaction()
+    for withdrawn in (transaction.accepts, transaction.rejects, transaction.requeues):
+        channel.unsettled.restore(withdrawn)
+    channel.send("tx.rollback-ok")
+
+
+def _current(channel: Channel) -> Transaction:
+    if channel.transaction is None:
+        raise ProtocolError(PRECONDITION_FAILED, "channel is not transactional")
+    return channel.transaction
+
+
+COMMANDS: Final[dict[str, Callable[[Channel, Call], None]]] = {
+    "confirm.select": select_confirms,
+    "tx.select": select,
+    "tx.commit": commit,
+    "tx.rollback": roll_back,
+}

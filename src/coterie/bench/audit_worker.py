@@ -1,0 +1,88 @@
+"""One audit of a folder of traces, measured from within: by the plain checkers in this process, or as a Spark job."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from coterie.audit import Checker, properties
+from coterie.audit.files import Reading, find, runs
+from coterie.workers import Message
+
+
+def plain(folder: str) -> Message:
+    """As `coterie check`, and without the collector of cycles, as the Spark tasks are."""
+    gc.disable()
+    began = time.monotonic()
+    reading, violations, checked = Reading(), 0, 0
+    for run in runs(find([folder]), reading):
+        checker = Checker(properties(run.causal))
+        for event in run.events:
+            checker.feed(event)
+        violations += len(checker.finish())
+        checked += 1
+    return {
+        "events": reading.events,
+        "runs": checked,
+        "violations": violations,
+        "check_seconds": time.monotonic() - began,
+        "python_mib": peak_mib("self"),
+    }
+
+
+def spark(folder: str, cores: int, out: str) -> Message:
+    """The whole job; `check_seconds` is the part that the plain checkers do too: read, put together, check."""
+    began = time.monotonic()
+    from coterie.spark.audit import audit
+    from coterie.spark.session import session
+
+    with session("coterie bench audit", f"local[{cores}]") as started:
+        started.range(1).count()
+        up = time.monotonic()
+        steps: dict[int, float] = {}
+
+        def step(done: int, _: str) -> None:
+            steps[done] = time.monotonic()
+
+        summary = audit(started, [folder], Path(out), step)
+        end = time.monotonic()
+        return {
+            "events": summary.events,
+            "runs": summary.runs,
+            "violations": summary.violations,
+            "start_seconds": up - began,
+            "check_seconds": steps[3] - up,
+            "audit_seconds": end - up,
+            "python_mib": peak_mib("self"),
+            "java_mib": max((peak_mib(pid) for pid in _children() if _is_java(pid)), default=0.0),
+        }
+
+
+def peak_mib(process: str) -> float:
+    """The most resident memory that a process ever had."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _children() -> list[str]:
+    return Path("/proc/self/task").joinpath(str(os.getpid()), "children").read_text().split()
+
+
+def _is_java(process: str) -> bool:
+    return Path(f"/proc/{process}/comm").read_text().strip() == "java"
+
+
+def main(arguments: Message) -> Message:
+    if arguments["cores"] == 0:
+        return plain(arguments["folder"])
+    return spark(arguments["folder"], arguments["cores"], arguments["out"])
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,184 @@
+"""The arguments of queues and exchanges: which are known, what they may be, and when two declarations are the same.
+
+Types and values are checked as RabbitMQ checks them: a wrong one is refused with 406, an unknown one is kept and has no
+meaning. A declaration of what exists already must agree in the known ones, or it is refused with 406.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.errors import ProtocolError
+
+Arguments = Mapping[str, object]
+
+TTL: Final = "x-message-ttl"
+EXPIRES: Final = "x-expires"
+MAX_LENGTH: Final = "x-max-length"
+MAX_BYTES: Final = "x-max-length-bytes"
+OVERFLOW: Final = "x-overflow"
+DEAD_EXCHANGE: Final = "x-dead-letter-exchange"
+DEAD_KEY: Final = "x-dead-letter-routing-key"
+MAX_PRIORITY: Final = "x-max-priority"
+SINGLE_ACTIVE: Final = "x-single-active-consumer"
+LAST_VALUE_KEY: Final = "x-last-value-key"
+DELIVERY_LIMIT: Final = "x-delivery-limit"
+QUEUE_TYPE: Final = "x-queue-type"
+QUEUE_MODE: Final = "x-queue-mode"
+REPLICATED: Final = "x-replicated"
+QPID_REPLICATED: Final = "qpid.replicated"
+ALTERNATE: Final = "alternate-exchange"
+
+DROP_HEAD: Final = "drop-head"
+RING: Final = "ring"
+REJECT: Final = "reject-publish"
+REJECT_DEAD: Final = "reject-publish-dlx"
+OVERFLOWS: Final = (DROP_HEAD, RING, REJECT, REJECT_DEAD)
+QUEUE_TYPES: Final = ("classic", "quorum")
+
+PRIORITY_MAX: Final = 255
+MS_MAX: Final = 2**32 - 1
+"""Milliseconds, as in RabbitMQ: seven weeks."""
+DEFAULTS: Final[Mapping[str, object]] = {"x-queue-type": "classic", "x-queue-mode": "default"}
+"""Saying it is the same as not saying it."""
+
+Check = Callable[[object], str]
+"""What is wrong with a value; nothing if it is fine."""
+
+
+def type_name(value: object) -> str:
+    """The type of a table's value as RabbitMQ calls it."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), "void")
+
+
+_TYPE_NAMES: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
+    (str, "longstr"),
+    (bytes, "binary"),
+    (float, "double"),
+    (Decimal, "decimal"),
+    (datetime, "timestamp"),
+    (dict, "table"),
+    ((list, tuple), "array"),
+)
+
+
+def _whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
+    def check(value: object) -> str:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"a whole number is due, not a {type_name(value)}"
+        return "" if minimum <= value <= maximum else f"{value} is not between {minimum} and {maximum}"
+
+    return check
+
+
+def _flag(value: object) -> str:
+    return "" if isinstance(value, bool) else f"true or false is due, not a {type_name(value)}"
+
+
+def _text(value: object) -> str:
+    return "" if isinstance(value, str) else f"a text is due, not a {type_name(value)}"
+
+
+def _one_of(*words: str) -> Check:
+    def check(value: object) -> str:
+        wrong = _text(value)
+        return wrong or ("" if value in words else f"{value!r} is none of {', '.join(words)}")
+
+    return check
+
+
+def _replicated(value: object) -> str:
+    return "" if isinstance(value, bool) or value in ("true", "false") else "true or false is due"
+
+
+QUEUE_CHECKS: Final[Mapping[str, Check]] = {
+    TTL: _whole(0, MS_MAX),
+    EXPIRES: _whole(1, MS_MAX),
+    MAX_LENGTH: _whole(0),
+    MAX_BYTES: _whole(0),
+    OVERFLOW: _one_of(*OVERFLOWS),
+    DEAD_EXCHANGE: _text,
+    DEAD_KEY: _text,
+    MAX_PRIORITY: _whole(0, PRIORITY_MAX),
+    SINGLE_ACTIVE: _flag,
+    LAST_VALUE_KEY: _text,
+    DELIVERY_LIMIT: _whole(0),
+    QUEUE_TYPE: _one_of(*QUEUE_TYPES),
+    QUEUE_MODE: _one_of("default", "lazy"),
+    REPLICATED: _replicated,
+    QPID_REPLICATED: _replicated,
+}
+EXCHANGE_CHECKS: Final[Mapping[str, Check]] = {
+    ALTERNATE: _text,
+    REPLICATED: _replicated,
+    QPID_REPLICATED: _replicated,
+}
+
+
+def check_values(arguments: Arguments, checks: Mapping[str, Check], what: str) -> None:
+    """`what` names the thing, as in "queue 'q' in vhost '/'"."""
+    for name, check in checks.items():
+        if name in arguments:
+            wrong = check(arguments[name])
+            if wrong:
+                raise ProtocolError(PRECONDITION_FAILED, f"invalid arg '{name}' for {what}: {wrong}")
+
+
+def check_queue(arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, what: str) -> None:
+    """Values, and what does not go together."""
+    check_values(arguments, QUEUE_CHECKS, what)
+
+    def refuse(name: str, why: str) -> None:
+        raise ProtocolError(PRECONDITION_FAILED, f"invalid arg '{name}' for {what}: {why}")
+
+    if DEAD_KEY in arguments and DEAD_EXCHANGE not in arguments:
+        refuse(DEAD_KEY, f"it means nothing without {DEAD_EXCHANGE}")
+    if arguments.get(OVERFLOW) == RING and MAX_LENGTH not in arguments and MAX_BYTES not in arguments:
+        refuse(OVERFLOW, f"a ring has a size: {MAX_LENGTH} or {MAX_BYTES}")
+    kinds = [name for name in (MAX_PRIORITY, LAST_VALUE_KEY) if name in arguments]
+    if arguments.get(OVERFLOW) == RING:
+        kinds.append(OVERFLOW)
+    if len(kinds) > 1:
+        refuse(kinds[0], f"a queue is of one kind, and {kinds[1]} asks for another one")
+    if arguments.get(QUEUE_TYPE) == "quorum":
+        for name, wrong in (("non-durable", not durable), ("exclusive", exclusive), ("auto-delete", auto_delete)):
+            if wrong:
+                raise ProtocolError(PRECONDITION_FAILED, f"invalid property '{name}' for {what}: a quorum queue is not")
+
+
+def replicated(arguments: Arguments) -> bool:
+    """Whether a cluster keeps it on every node: yes, unless its arguments say no."""
+    return all(arguments.get(name, True) not in (False, "false") for name in (REPLICATED, QPID_REPLICATED))
+
+
+def check_same(name: str, current: object, received: object, what: str) -> None:
+    """A property of a declaration must be what it is already."""
+    if current != received:
+        now, new = (str(value).lower() for value in (current, received))
+        raise ProtocolError(
+            PRECONDITION_FAILED, f"inequivalent arg '{name}' for {what}: received '{new}' but current is '{now}'"
+        )
+
+
+def check_same_arguments(current: Arguments, received: Arguments, names: Iterable[str], what: str) -> None:
+    """The known arguments of a declaration must be what they are already."""
+    for name in names:
+        default = DEFAULTS.get(name)
+        now, new = current.get(name, default), received.get(name, default)
+        if now != new or isinstance(now, bool) != isinstance(new, bool):
+            raise ProtocolError(
+                PRECONDITION_FAILED,
+                f"inequivalent arg '{name}' for {what}: received {_said(new)} but current is {_said(now)}",
+            )
+
+
+def _said(value: object) -> str:
+    return "none" if value is None else f"the value '{value}' of type '{type_name(value)}'"

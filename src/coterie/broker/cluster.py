@@ -1,0 +1,140 @@
+"""The Cluster interface: where a broker's decisions leave it and come back as steps.
+
+Nothing changes the state of a queue or of the wiring but a step that the cluster calls (`apply_...`, `Change.apply`).
+The null cluster calls it at once. One that replicates sends the event to all and calls the step, on every broker
+alike, when the order of all events has come to it. What is called here is one batch of one queue, or one decision.
+
+The events of the design and their calls: routing, enqueue, routed = publish; acquire; release; accept and dequeue =
+accept; reject, rejected = reject (dequeue and letters are one step); consume; cancel; wiring; transaction.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.broker.consumer import Consumer
+    from coterie.broker.entry import Entry
+    from coterie.broker.publish import Routed
+    from coterie.broker.queue import Queue
+    from coterie.broker.transaction import Transaction
+    from coterie.broker.vhost import Vhost
+    from coterie.broker.wiring import Change
+    from coterie.runtime.base import Runtime
+
+R = TypeVar("R")
+
+
+class Cluster(ABC):
+    """What a broker does, it does through this."""
+
+    def start(self, runtime: Runtime) -> None:
+        """Before anything else."""
+        self._runtime = runtime
+
+    def wall(self) -> float:
+        """The time that messages are marked with; the same on every broker that takes the same step."""
+        return self._runtime.wall()
+
+    @abstractmethod
+    def publish(self, vhost: Vhost, routed: Routed, done: Callable[[], None]) -> None:
+        """Enqueue (`Vhost.apply_publish`); `done` once every message is safe, in the order of these calls."""
+
+    @abstractmethod
+    def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
+        """The consumer is to have them (`Queue.apply_acquire`). They are no longer among the ready ones."""
+
+    @abstractmethod
+    def accept(self, queue: Queue, entries: Sequence[Entry]) -> None: ...
+
+    @abstractmethod
+    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None: ...
+
+    @abstractmethod
+    def reject(self, queue: Queue, entries: Sequence[Entry]) -> None: ...
+
+    @abstractmethod
+    def expire(self, queue: Queue) -> None:
+        """The head of the queue may have expired (`Queue.expire`)."""
+
+    @abstractmethod
+    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None: ...
+
+    @abstractmethod
+    def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None: ...
+
+    @abstractmethod
+    def cancel(self, consumer: Consumer) -> None: ...
+
+    @abstractmethod
+    def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:
+        """Exchanges, queues, bindings, policies; purge and move; what cannot be decided by one broker alone."""
+
+    @abstractmethod
+    def transaction(self, vhost: Vhost, transaction: Transaction, done: Callable[[], None]) -> None:
+        """All of it in one step, or nothing."""
+
+
+class NullCluster(Cluster):
+    """A broker that stands alone: every step at once."""
+
+    def publish(self, vhost: Vhost, routed: Routed, done: Callable[[], None]) -> None:
+        vhost.apply_publish(routed)
+        vhost.when_safe(done)
+
+    def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
+        queue.apply_acquire(consumer, entries)
+
+    def accept(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        queue.apply_accept(entries)
+
+    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
+        queue.apply_release(entries, redelivered)
+
+    def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        queue.apply_reject(entries)
+
+    def expire(self, queue: Queue) -> None:
+        queue.expire()
+
+    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+        def again() -> None:
+            done(None if queue.deleted else queue.get(holder, no_ack))
+
+        entry = queue.get(holder, no_ack)
+        if entry is None and queue.ready and queue.pager.paged:
+            queue.pager.bring(again)
+        else:
+            done(entry)
+
+    def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
+        try:
+            consumer.queue.subscribe(consumer)
+        except ProtocolError as error:
+            done(error)
+        else:
+            done(None)
+
+    def cancel(self, consumer: Consumer) -> None:
+        consumer.queue.unsubscribe(consumer)
+
+    def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:
+        before = vhost.store.written()
+        try:
+            result = change.apply(vhost)
+        except ProtocolError as error:
+            done(error)
+            return
+        written = vhost.store.written()
+        if written == before:
+            done(result)
+        else:
+            vhost.store.when_synced(written, lambda: done(result))
+
+    def transaction(self, vhost: Vhost, transaction: Transaction, done: Callable[[], None]) -> None:
+        vhost.apply_transaction(transaction)
+        vhost.when_safe(done)

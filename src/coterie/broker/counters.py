@@ -1,0 +1,61 @@
+"""What a queue has done so far: numbers that only grow, for metrics and the console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from coterie.broker.observer import Reason
+
+
+@dataclass(slots=True)
+class Counters:
+    """Of one queue, since it was declared or recovered here."""
+
+    enqueued: int = 0
+    delivered: int = 0
+    """Given to consumers that acknowledge."""
+    delivered_no_ack: int = 0
+    got: int = 0
+    """By basic.get, to be acknowledged."""
+    got_no_ack: int = 0
+    redelivered: int = 0
+    accepted: int = 0
+    released: int = 0
+    rejected: int = 0
+    expired: int = 0
+    evicted: int = 0
+    """By a limit of length."""
+    replaced: int = 0
+    """By a newer value of the same key."""
+    purged: int = 0
+    moved: int = 0
+    exhausted: int = 0
+    """Given back more often than the delivery limit allows."""
+    lost: int = 0
+    """That the disk does not give back."""
+    refused: int = 0
+    """Publishes that the full queue did not take."""
+    dead_lettered: int = 0
+
+    def left(self, reason: Reason, count: int) -> None:
+        """So many have left the queue."""
+        name = _FIELDS.get(reason)
+        if name is not None:
+            setattr(self, name, getattr(self, name) + count)
+
+    def as_dict(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+_FIELDS = {
+    Reason.ACCEPTED: "accepted",
+    Reason.REJECTED: "rejected",
+    Reason.EXPIRED: "expired",
+    Reason.EVICTED: "evicted",
+    Reason.REPLACED: "replaced",
+    Reason.PURGED: "purged",
+    Reason.MOVED: "moved",
+    Reason.EXHAUSTED: "exhausted",
+    Reason.LOST: "lost",
+}
+"""GOT is counted by who got it; DELETED is nobody's business any more."""

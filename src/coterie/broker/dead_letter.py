@@ -1,0 +1,88 @@
+"""Dead letters: a message that was rejected, expired, evicted or given back too often, on its way to another exchange.
+
+Its header `x-death` tells where it died, and why, the last death first; deaths in one queue for one reason are one
+record with a count. `x-first-death-*` and `x-last-death-*` name the first and the last. A letter that would come to a
+queue in which it died before, and on its way there was never rejected by a client, would go round for ever: it is
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from coterie.amqp.tables import Table, Value
+from coterie.broker.message import Message, make_message
+from coterie.broker.observer import Reason
+from coterie.broker.router import copies
+from coterie.errors import ProtocolError
+
+DEATHS = "x-death"
+Death = Mapping[str, Value]
+
+
+def deaths(message: Message) -> list[Death]:
+    """What its headers tell of earlier deaths, as far as it makes sense."""
+    found = (message.properties().headers or {}).get(DEATHS)
+    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+        return []
+    return [death for death in found if isinstance(death, Mapping)]
+
+
+def make_letter(
+    message: Message, queue: str, reason: Reason, exchange: str, key: str | None, wall: float, records_max: int
+) -> tuple[Message, list[str]]:
+    """The letter, and the routing keys that it goes with: the queue's `key` for dead letters, else those it came
+    with."""
+    properties = message.properties()
+    further = copies(message, hidden=False)
+    headers: Table = dict(properties.headers or {})
+    headers[DEATHS] = _told(message, queue, reason, wall, further)[:records_max]
+    for which in ("first", "last"):
+        if which == "last" or "x-first-death-queue" not in headers:
+            headers[f"x-{which}-death-exchange"] = message.exchange
+            headers[f"x-{which}-death-queue"] = queue
+            headers[f"x-{which}-death-reason"] = reason.value
+    if key is not None:
+        headers.pop("CC", None)
+        further = []
+    keys = [message.key if key is None else key, *further]
+    # Otherwise it might expire again, in a queue that is meant to keep it.
+    changed = replace(properties, headers=headers, expiration=None)
+    try:
+        letter = make_message(exchange, keys[0], message.body, changed)
+    except ProtocolError:  # something in the headers of a client can be read, but not written again
+        ours = {name: value for name, value in headers.items() if name.startswith("x-") and "death" in name}
+        letter = make_message(exchange, keys[0], message.body, replace(changed, headers=ours))
+    return letter, keys
+
+
+def _told(message: Message, queue: str, reason: Reason, wall: float, further: list[str]) -> list[Death]:
+    same: list[Death] = []
+    others: list[Death] = []
+    for death in deaths(message):
+        (same if death.get("queue") == queue and death.get("reason") == reason.value else others).append(death)
+    count = sum(n for death in same if isinstance(n := death.get("count"), int)) + 1
+    record: Table = {
+        "count": count,
+        "reason": reason.value,
+        "queue": queue,
+        "time": datetime.fromtimestamp(int(wall), UTC),
+        "exchange": message.exchange,
+        "routing-keys": [message.key, *further],
+    }
+    expiration = message.properties().expiration
+    if expiration is not None:
+        record["original-expiration"] = expiration
+    return [record, *others]
+
+
+def goes_round(letter: Message, queue: str) -> bool:
+    """Whether the letter died in that queue before and no client has rejected it since."""
+    for death in deaths(letter):
+        if death.get("reason") == Reason.REJECTED.value:
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False

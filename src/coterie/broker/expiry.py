@@ -1,0 +1,125 @@
+"""Time limits of a queue: how long a message may stay, and how long the queue may be unused.
+
+A message whose time is over is never given to anybody. It leaves (as a dead letter, if the queue has an exchange for
+those) when it has come to the head of its queue, by one timer for the head; in the middle it waits, as in RabbitMQ. A
+message with no time at all is given to a consumer that has room this very moment, or to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from coterie.broker.entry import Entry
+
+if TYPE_CHECKING:
+    from coterie.broker.queue import Queue
+    from coterie.runtime.base import Runtime, Timer
+
+_INSTANT = 1e-6
+"""Seconds that a message without time lives: until the dispatch that its arrival has caused, which goes by the time
+of the arrival, but not until any later one."""
+_AGAIN = 0.1
+"""Seconds after which the cluster is asked again to let the head expire."""
+_DELAY_MIN = 0.0005
+_DELAY_MAX = 3600.0
+"""Seconds between two looks: timers are no good at very short and very long times."""
+
+
+class Expiry:
+    """The timers of one queue."""
+
+    def __init__(self, queue: Queue, runtime: Runtime) -> None:
+        self.mortal = False
+        """Something in the queue may expire."""
+        self._queue = queue
+        self._runtime = runtime
+        self._timer: Timer | None = None
+        self._due = 0.0
+        self._used = runtime.now()
+        self._lease: Timer | None = None
+
+    # Messages.
+
+    def stamp(self, entries: Iterable[Entry], ttl: int | None) -> float:
+        """Note when each expires: by its own time, or by the queue's if that is shorter. Gives the time it is."""
+        now = self._runtime.now()
+        self.mortal = True
+        for entry in entries:
+            assert entry.message is not None
+            own = entry.message.ttl
+            time = own if ttl is None or (own is not None and own < ttl) else ttl
+            if time is not None:
+                entry.expires = now + (time / 1000 if time else _INSTANT)
+        return now
+
+    def restored(self, entries: Iterable[Entry]) -> None:
+        """They come from the store, which has kept when each expires."""
+        self.mortal = any(entry.expires is not None for entry in entries)
+        if self._queue.limits.ttl is not None:
+            self.shorten(entries, self._queue.limits.ttl)
+
+    def shorten(self, entries: Iterable[Entry], ttl: int) -> None:
+        """From now on none of them has more time than this."""
+        last = self._runtime.now() + ttl / 1000
+        for entry in entries:
+            if entry.expires is None or entry.expires > last:
+                entry.expires = last
+                self.mortal = True
+        self.arm()
+
+    def arm(self, asked: bool = False) -> None:
+        """There may be a new head. `asked`: the cluster knows already of those that have expired."""
+        queue = self._queue
+        if not queue.entries:
+            self.mortal = False
+            return
+        due = min((head.expires for head in queue.heads() if head.expires is not None), default=None)
+        if due is not None and (self._timer is None or due < self._due):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._due = due
+            delay = _bounded(due - self._runtime.now())
+            self._timer = self._runtime.call_later(_AGAIN if asked and not delay else delay, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._queue.vhost.cluster.expire(self._queue)
+        if not self._queue.deleted:
+            self.arm(asked=True)
+
+    # The queue.
+
+    def used(self) -> None:
+        """A client did something with the queue: its lease begins anew."""
+        self._used = self._runtime.now()
+        if self._lease is None and self._queue.limits.expires is not None and not self._queue.consumers:
+            self._lease = self._runtime.call_later(_bounded(self._queue.limits.expires / 1000), self._look)
+
+    def reset(self) -> None:
+        """The queue's limit is another one now."""
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        self.used()
+
+    def _look(self) -> None:
+        self._lease = None
+        queue = self._queue
+        if queue.limits.expires is None or queue.consumers:
+            return
+        left = self._used + queue.limits.expires / 1000 - self._runtime.now()
+        if left <= 0:
+            queue.vhost.expire_queue(queue)
+        else:
+            self._lease = self._runtime.call_later(_bounded(left), self._look)
+
+    def stop(self) -> None:
+        for timer in (self._timer, self._lease):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._lease = None
+
+
+def _bounded(delay: float) -> float:
+    return min(max(delay, _DELAY_MIN), _DELAY_MAX) if delay > 0 else 0.0

@@ -1,0 +1,93 @@
+"""Where messages that die are sent on: out of their queue and into those of the dead-letter exchange, in one step.
+
+The store is told both within one unit, so that a crash loses neither the message nor its letter, and doubles nothing.
+A queue that overflows with letters kills others in turn; these are worked off one after the other, however long the
+chain.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from coterie.broker.dead_letter import goes_round, make_letter
+from coterie.broker.entry import Entry
+from coterie.broker.observer import Reason
+from coterie.log import Log
+
+if TYPE_CHECKING:
+    from coterie.broker.message import Message
+    from coterie.broker.publish import Routed
+    from coterie.broker.queue import Queue
+    from coterie.broker.vhost import Vhost
+
+log = Log(__name__)
+_WARNINGS_MAX = 1000
+
+
+class Graveyard:
+    """Of one vhost."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        self._vhost = vhost
+        self._waiting: deque[tuple[Queue, Sequence[Entry], Reason, bool]] = deque()
+        self._busy = False
+        self._warned: set[tuple[str, str]] = set()
+
+    def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
+        """The entries have left the queue. `told`: the queue's observers are to hear of it."""
+        self._waiting.append((queue, entries, reason, told))
+        if self._busy:
+            return
+        self._busy = True
+        store = self._vhost.store
+        store.begin()
+        try:
+            while self._waiting:
+                self._send_on(*self._waiting.popleft())
+        finally:
+            self._busy = False
+            store.end()
+
+    def _send_on(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
+        if told:
+            for observer in queue.observers:
+                observer.dequeued(queue, entries, reason)
+        routed: Routed = {}
+        for entry in entries:
+            assert entry.message is not None, "what dies is brought from disk first"
+            self._address(queue, entry.message, reason, routed)
+        for target, letters in routed.items():
+            if letters:
+                target.enqueue(letters)
+
+    def _address(self, queue: Queue, message: Message, reason: Reason, routed: Routed) -> None:
+        vhost, limits = self._vhost, queue.limits
+        exchange = limits.dead_exchange
+        assert exchange is not None
+        if exchange and exchange not in vhost.exchanges:
+            log.debug("a dead letter is dropped: no such exchange", queue=queue.name, exchange=exchange)
+            return
+        letter, keys = make_letter(
+            message, queue.name, reason, exchange, limits.dead_key, vhost.cluster.wall(),
+            vhost.settings.death_records_max,
+        )  # fmt: skip
+        sent = False
+        for target in vhost.router.find(exchange, keys, letter)[0]:
+            if reason is not Reason.REJECTED and goes_round(letter, target.name):
+                self._warn(queue.name, target.name)
+                continue
+            waiting = routed.setdefault(target, [])
+            if target.limits.refuses and target.refuses(letter, len(waiting), sum(len(one.body) for one in waiting)):
+                target.refuse([letter])
+                continue
+            waiting.append(letter)
+            sent = True
+        queue.counters.dead_lettered += sent
+
+    def _warn(self, queue: str, target: str) -> None:
+        """Once for each pair of queues: there may be very many such letters."""
+        if (queue, target) not in self._warned and len(self._warned) < _WARNINGS_MAX:
+            self._warned.add((queue, target))
+            log.warning("dead letters that go round are dropped", queue=queue, to=target)

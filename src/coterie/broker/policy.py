@@ -1,0 +1,84 @@
+"""Policies: limits for all queues and exchanges whose names match, changeable while they live.
+
+Of the policies that match, the one with the highest priority applies (among equals, the first by name), whole:
+nothing is merged from a second one. An operator's policy stands beside it and can only tighten numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from coterie.broker import arguments
+from coterie.broker.arguments import Check
+from coterie.broker.limits import NUMBERS, WORDS
+from coterie.errors import UserError
+
+APPLY_TO: Final = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
+_IGNORED: Final = frozenset(
+    {"ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure", "ha-sync-batch-size",
+     "queue-mode", "queue-version", "queue-master-locator"}
+)  # fmt: skip
+"""Keys of RabbitMQ that definitions may carry and that have no meaning here."""
+
+CHECKS: Final[Mapping[str, Check]] = {
+    **{key: arguments.QUEUE_CHECKS[f"x-{key}"] for key in (*NUMBERS, *WORDS)},
+    arguments.ALTERNATE: arguments.EXCHANGE_CHECKS[arguments.ALTERNATE],
+}
+PATTERN_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`check` raises UserError for what cannot be one."""
+
+    name: str
+    pattern: str
+    definition: Mapping[str, object]
+    apply_to: str = "all"
+    priority: int = 0
+
+    def check(self, operator: bool = False) -> None:
+        if not self.name:
+            raise UserError("a policy needs a name")
+        if self.apply_to not in APPLY_TO or (operator and self.apply_to == "exchanges"):
+            raise UserError(
+                f"policy '{self.name}': apply-to must be one of {', '.join(APPLY_TO)}, not {self.apply_to!r}"
+            )
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+            raise UserError(f"policy '{self.name}': the priority must be a whole number, not {self.priority!r}")
+        if len(self.pattern) > PATTERN_MAX:
+            raise UserError(f"policy '{self.name}': a pattern may have {PATTERN_MAX} characters")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise UserError(f"policy '{self.name}': {self.pattern!r} is no regular expression: {error}") from None
+        if not self.definition:
+            raise UserError(f"policy '{self.name}': the definition is empty")
+        known = NUMBERS if operator else CHECKS
+        for key, value in self.definition.items():
+            if key in _IGNORED and not operator:
+                continue
+            if key not in known:
+                raise UserError(
+                    f"policy '{self.name}': there is no key '{key}' (there are: {', '.join(sorted(known))})"
+                )
+            wrong = CHECKS[key](value)
+            if not wrong and value == arguments.RING:
+                wrong = "a ring is a kind of queue: declare it so"
+            if wrong:
+                raise UserError(f"policy '{self.name}': {key}: {wrong}")
+
+    def matches(self, name: str, kind: str) -> bool:
+        """`kind`: what `apply_to` may say of the thing."""
+        if self.apply_to not in ("all", kind) and not (self.apply_to == "queues" and kind.endswith("_queues")):
+            return False
+        return re.search(self.pattern, name) is not None
+
+
+def choose(policies: Iterable[Policy], name: str, kind: str) -> Policy | None:
+    """The one that applies."""
+    matching = [policy for policy in policies if policy.matches(name, kind)]
+    return min(matching, key=lambda policy: (-policy.priority, policy.name), default=None)

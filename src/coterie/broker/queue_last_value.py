@@ -1,0 +1,59 @@
+"""A last-value queue: of the messages with one key, only the newest is of interest.
+
+`x-last-value-key` names the header that is the key. A message replaces the one with the same key, whoever holds that,
+and stands at the tail with a position of its own. A holder may go on with a value that was replaced; what he accepts,
+or gives back, is gone already, so that an old value never comes after a new one. Messages without the header, or with
+a table or list for it, are not replaced and replace nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coterie.broker.entry import Entry
+from coterie.broker.message import Message
+from coterie.broker.observer import Reason
+from coterie.broker.queue import Queue
+
+
+class LastValueQueue(Queue):
+    kind = "last-value"
+
+    def _prepare(self) -> None:
+        self._newest: dict[str, Entry] = {}
+
+    def _mark(self, entries: Sequence[Entry]) -> None:
+        header = self.spec.last_value_key
+        for entry in entries:
+            if entry.message is not None:
+                entry.mark = _key(entry.message, header)
+
+    def _fit(self, arrived: Sequence[Entry], now: float | None) -> None:
+        ready: list[Entry] = []
+        held: list[Entry] = []
+        for entry in arrived:
+            if isinstance(entry.mark, str):
+                older = self._newest.get(entry.mark)
+                if older is not None:
+                    (ready if older.holder is None else held).append(older)
+                self._newest[entry.mark] = entry
+        if ready:
+            self.leave(ready, Reason.REPLACED, ghosts=True)
+        if held:
+            self.dequeue(held, Reason.REPLACED)
+        super()._fit(arrived, now)
+
+    def _forget(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry.mark, str) and self._newest.get(entry.mark) is entry:
+                del self._newest[entry.mark]
+
+
+def _key(message: Message, header: str) -> str | None:
+    """The key as a text that tells 1 from "1"."""
+    if not message.has_headers:
+        return None
+    value = (message.properties().headers or {}).get(header)
+    if value is None or isinstance(value, list | tuple | dict):
+        return None
+    return f"{type(value).__name__}:{value}"

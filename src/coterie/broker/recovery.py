@@ -1,0 +1,96 @@
+"""Recovery: a broker's vhosts, wiring and queues from what the store has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from coterie.broker import records
+from coterie.broker.entry import Entry
+from coterie.broker.queue import Queue
+from coterie.broker.storage import Record, Recovered, RecoveredEntry
+from coterie.broker.vhost import Vhost
+from coterie.log import Log
+
+if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
+
+log = Log(__name__)
+
+
+def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
+    """Gives the records that are not the broker's own."""
+    for name in ("/", *(records.parts_of(key)[0] for key in _of(found, records.VHOST))):
+        if name not in broker.vhosts:
+            broker.make_vhost(name)
+    # Policies first: a queue is restored under the limits that it had.
+    steps: dict[str, Callable[[Vhost, list[str], str, Record], None]] = {
+        records.LIMIT: _limit,
+        records.POLICY: _policy,
+        records.OPERATOR_POLICY: _operator_policy,
+        records.EXCHANGE: _exchange,
+        records.QUEUE: _queue,
+        records.BINDING: _binding,
+    }
+    for kind, step in steps.items():
+        for key, record in _of(found, kind).items():
+            parts = records.parts_of(key)
+            vhost = broker.vhosts.get(parts[0])
+            if vhost is None:
+                log.warning("a record of a vhost that there is not", kind=kind, key=key)
+            else:
+                step(vhost, parts, key, record)
+    for (vhost_name, name, incarnation), (next_position, entries) in found.queues.items():
+        vhost = broker.vhosts.get(vhost_name)
+        queue = None if vhost is None else vhost.queues.get(name)
+        if queue is None or queue.incarnation != incarnation:
+            log.warning("messages of a queue that there is not", vhost=vhost_name, queue=name, count=len(entries))
+            continue
+        queue.restore([_entry(queue, entry, broker.runtime.now()) for entry in entries], next_position)
+    own = {records.VHOST, *steps}
+    return {(kind, key): record for (kind, key), record in found.records.items() if kind not in own}
+
+
+def _of(found: Recovered, kind: str) -> dict[str, Record]:
+    return {key: record for (each, key), record in found.records.items() if each == kind}
+
+
+def _limit(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
+    value = record["value"]
+    assert isinstance(value, int)
+    vhost.put_limit(parts[1], value, save=False)
+
+
+def _policy(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
+    vhost.put_policy(parts[1], records.policy_of(parts[1], record), save=False)
+
+
+def _operator_policy(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
+    vhost.put_policy(parts[1], records.policy_of(parts[1], record), operator=True, save=False)
+
+
+def _exchange(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
+    vhost.add_exchange(records.exchange_of(parts[1], record), save=False)
+
+
+def _queue(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
+    spec, incarnation = records.queue_of(record)
+    vhost.add_queue(parts[1], spec, incarnation=incarnation)
+
+
+def _binding(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
+    _, binding = records.binding_of(key)
+    there = vhost.queues if binding.kind == "queue" else vhost.exchanges
+    if binding.source in vhost.exchanges and binding.destination in there:
+        vhost.add_binding(binding, save=False)
+    else:
+        log.warning("a binding without its ends", vhost=vhost.name, source=binding.source, to=binding.destination)
+
+
+def _entry(queue: Queue, found: RecoveredEntry, now: float) -> Entry:
+    entry = Entry(found.position, found.message, queue, found.size)
+    entry.redelivered = found.redelivered
+    entry.stored = found.stored
+    entry.mark = found.mark
+    entry.expires = None if found.ttl is None else now + found.ttl
+    return entry

@@ -1,0 +1,108 @@
+"""Routing: which queues a message goes to, through as many exchanges as the bindings say.
+
+An exchange is visited once for a message, so that exchanges bound in a circle do no harm; each queue gets a message
+once. An exchange from which no binding leads on passes the message to its alternate exchange. Routes that hang on
+nothing but exchange and routing key are remembered until the wiring changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from coterie.amqp.properties import Properties
+from coterie.broker.exchange import Exchange, Headers
+from coterie.broker.message import Message, route_bytes
+from coterie.broker.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from coterie.broker.queue import Queue
+
+COPIES: Final = b"CC"
+"""A header with further routing keys is called CC or BCC; most messages need no closer look."""
+_NO_HEADERS: Final[Headers] = {}
+
+
+class Router:
+    """The routes of one vhost."""
+
+    def __init__(self, exchanges: dict[str, Exchange], queues: dict[str, Queue], settings: BrokerSettings) -> None:
+        self._exchanges = exchanges
+        self._queues = queues
+        self._max = settings.route_cache_max
+        self._hops_max = settings.exchange_hops_max
+        self.known: dict[bytes, tuple[Queue, ...]] = {}
+        """By `Message.route`."""
+
+    def changed(self) -> None:
+        """The wiring is another one."""
+        self.known.clear()
+
+    def added(self, queue: str) -> None:
+        """There is a new queue, to which nothing leads yet but the default exchange."""
+        if any(exchange.alternate == "" for exchange in self._exchanges.values()):
+            self.known.clear()
+        else:
+            self.known.pop(route_bytes("", queue), None)
+
+    def route(self, message: Message) -> tuple[Queue, ...]:
+        """The queues of a message."""
+        found = self.known.get(message.route)
+        if found is not None and not (message.has_headers and COPIES in message.header):
+            return found
+        keys = [message.key, *copies(message)]
+        queues, fixed = self.find(message.exchange, keys, message)
+        if fixed and len(keys) == 1:
+            if len(self.known) >= self._max:
+                self.known.clear()
+            self.known[message.route] = queues
+        return queues
+
+    def find(self, exchange: str, keys: Sequence[str], message: Message) -> tuple[tuple[Queue, ...], bool]:
+        """The queues, and whether they hang on exchange and keys alone."""
+        queues: dict[str, Queue] = {}
+        fixed = True
+        waiting = [exchange]
+        seen = {exchange}
+        for name in waiting:  # grows as it goes
+            if name == "":
+                queues.update((key, self._queues[key]) for key in keys if key in self._queues)
+                continue
+            here = self._exchanges.get(name)
+            if here is None:
+                continue
+            headers: Headers = _NO_HEADERS
+            if here.by_headers:
+                fixed = False
+                headers = message.properties().headers or _NO_HEADERS
+            led = False
+            for key in keys:
+                for kind, target in here.route(key, headers):
+                    led = True
+                    if kind == "queue":
+                        queues[target] = self._queues[target]
+                    elif target not in seen and len(seen) < self._hops_max:
+                        seen.add(target)
+                        waiting.append(target)
+            if not led and here.alternate is not None and here.alternate not in seen:
+                seen.add(here.alternate)
+                waiting.append(here.alternate)
+        return tuple(queues.values()), fixed
+
+
+def copies(message: Message, hidden: bool = True) -> list[str]:
+    """The further routing keys of a message: of its header CC and, if those are asked for, of BCC."""
+    if not (message.has_headers and COPIES in message.header):
+        return []
+    headers = message.properties().headers or {}
+    keys: list[str] = []
+    for name in ("CC", "BCC") if hidden else ("CC",):
+        value = headers.get(name)
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            keys += [key for key in value if isinstance(key, str)]
+    return keys
+
+
+def hidden_copies(properties: Properties) -> bool:
+    """Whether there is a BCC, which nobody may see."""
+    return "BCC" in (properties.headers or {})

@@ -1,0 +1,147 @@
+"""What the broker asks of a store, and the store that keeps nothing.
+
+A store is an observer of durable queues and a keeper of small records (wiring, policies, users). What it was told
+becomes durable in the order in which it was told: once `synced()` has reached what `written()` was, everything up to
+then is. Between `begin` and `end` it is told what must survive together or not at all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from coterie.broker.observer import QueueObserver
+from coterie.errors import DiskError
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
+    from coterie.broker.queue import Queue
+
+Record = dict[str, object]
+"""A JSON object."""
+
+
+class Damaged(DiskError):
+    """Bytes that are not what was written, for good: trying again is of no use."""
+
+
+@dataclass(slots=True)
+class RecoveredEntry:
+    """One message of one queue as the store found it."""
+
+    position: int
+    message: Message | None
+    """None: it stays on disk until it is loaded."""
+    redelivered: bool
+    size: int
+    stored: int
+    """The store's reference, for `Entry.stored`."""
+    ttl: float | None = None
+    """Seconds that it has left, if it may expire; below zero: it has expired."""
+    mark: int | str | None = None
+    """What `Entry.mark` was."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Everything that survived."""
+
+    records: dict[tuple[str, str], Record] = field(default_factory=dict)
+    """By kind and key."""
+    queues: dict[tuple[str, str, int], tuple[int, Sequence[RecoveredEntry]]] = field(default_factory=dict)
+    """By vhost, name and incarnation: the next position, and what is in the queue, by rising positions."""
+    damage: list[str] = field(default_factory=list)
+    """What was lost, in sentences."""
+    incarnation: int = 0
+    """How often this store has been opened; 0: there is none."""
+    clean: bool = True
+    """It was closed properly."""
+
+
+class Store(QueueObserver, ABC):
+    """Durable queues have it among their observers."""
+
+    durable = True
+    """Whether anything survives a restart."""
+    alarm: Callable[[bool], None] | None = None
+    """Told when the disk refuses to take more (True) and when it takes again (False)."""
+
+    def opened(self, queue: Queue) -> None:
+        """A durable queue was declared, or restored: its first positions are as good as given."""
+
+    @abstractmethod
+    def recover(self, done: Callable[[Recovered | Exception], None]) -> None: ...
+
+    @abstractmethod
+    def save(self, kind: str, key: str, value: Record | None) -> None:
+        """Keep a record; None deletes it."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """What comes until the matching `end` is one unit: after a crash all of it is there, or nothing. Nests."""
+
+    @abstractmethod
+    def end(self) -> None: ...
+
+    @abstractmethod
+    def written(self) -> int:
+        """The place in the log after everything that the store was told."""
+
+    @abstractmethod
+    def synced(self) -> int:
+        """The place up to which the log is durable."""
+
+    @abstractmethod
+    def when_synced(self, upto: int, done: Callable[[], None]) -> None:
+        """Call once `synced()` is at least `upto`: at once if it is, else later, in the order of the places."""
+
+    @abstractmethod
+    def load(self, entries: Sequence[Entry], done: Callable[[Exception | None], None]) -> None:
+        """Bring the messages of paged-out entries back."""
+
+    @abstractmethod
+    def page_out(self, entries: Sequence[Entry]) -> int:
+        """Forget the messages of those entries that are on disk; how many that were."""
+
+    @abstractmethod
+    def close(self, done: Callable[[], None]) -> None:
+        """Write and sync what there is, then `done`."""
+
+
+class NullStore(Store):
+    """Keeps nothing; everything is at once as safe as it will ever be."""
+
+    durable = False
+
+    def recover(self, done: Callable[[Recovered | Exception], None]) -> None:
+        done(Recovered())
+
+    def save(self, kind: str, key: str, value: Record | None) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def written(self) -> int:
+        return 0
+
+    def synced(self) -> int:
+        return 0
+
+    def when_synced(self, upto: int, done: Callable[[], None]) -> None:
+        done()
+
+    def load(self, entries: Sequence[Entry], done: Callable[[Exception | None], None]) -> None:
+        done(None)
+
+    def page_out(self, entries: Sequence[Entry]) -> int:
+        return 0
+
+    def close(self, done: Callable[[], None]) -> None:
+        done()

@@ -1,0 +1,440 @@
+"""LogStore: the store of a node with a data folder, a segmented log.
+
+It hears of durable queues as one of their observers and gathers what it hears in one turn into a unit; the writer
+makes it durable. Messages are known by numbers (`Entry.stored`), which the index finds on disk. How far a queue's
+positions and deliveries have gone is noted ahead of time, so that after a crash no position is given twice, and what
+may have been delivered is flagged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from coterie.broker.observer import Reason
+from coterie.broker.storage import Record, Recovered, Store
+from coterie.broker.store.compaction import Compactor
+from coterie.broker.store.content import PLAIN, prologue
+from coterie.broker.store.files import Files
+from coterie.broker.store.format import SECRET_SIZE
+from coterie.broker.store.index import Index
+from coterie.broker.store.loading import Loader
+from coterie.broker.store.marks import QueueMarks
+from coterie.broker.store.operations import Enqueue, Mark, Name, Save, encode_one
+from coterie.broker.store.recovery import CLOSED, QUEUE_MARKS, RESERVE, Recovery
+from coterie.broker.store.reserve import Reserve
+from coterie.broker.store.segment import Segment
+from coterie.broker.store.settings import StoreSettings
+from coterie.broker.store.unit import Unit
+from coterie.broker.store.writer import Writer
+from coterie.errors import DiskError
+from coterie.log import Log
+from coterie.runtime.base import Runtime
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.queue import Queue
+
+log = Log(__name__)
+
+
+class LogStore(Store):
+    """`recover` first; everything else after its `done`."""
+
+    def __init__(self, runtime: Runtime, settings: StoreSettings | None = None, folder: str = "store") -> None:
+        self._runtime = runtime
+        self._settings = settings = settings or StoreSettings()
+        self._folder = folder
+        self._files = Files(runtime, folder)
+        self.index = Index(settings.compact_garbage)
+        self._loader = Loader(runtime, self._files, settings, self.index)
+        self.writer: Writer
+        self._compactor: Compactor
+        self._compacting = False
+        self._next_number = 1
+        self._next_queue = 1
+        self._unit = Unit(1)
+        self._depth = 0
+        """Of `begin` without `end`."""
+        self._scheduled = False
+        self._queues: dict[Queue, QueueMarks] = {}
+        self._known: dict[tuple[str, str, int], QueueMarks] = {}
+        """By vhost, name and incarnation."""
+
+    # Life.
+
+    def recover(self, done: Callable[[Recovered | Exception], None]) -> None:
+        self._runtime.spawn(self._recover(done))
+
+    async def _recover(self, done: Callable[[Recovered | Exception], None]) -> None:
+        recovery = Recovery(self._files, self._settings, self.index, self._runtime.wall())
+        try:
+            await recovery.run()
+        except DiskError as error:
+            done(error)
+            return
+        result = recovery.result
+        secret = recovery.secret or self._runtime.entropy(SECRET_SIZE)
+        reserve = Reserve(self._runtime, self._files.path(RESERVE), self._settings.reserve_bytes, recovery.reserve)
+        self._next_number, self._next_queue = recovery.next_number, recovery.next_queue
+        self.writer = Writer(
+            self._runtime, self._settings, self.index, self._folder, secret, result.incarnation, recovery.next_id,
+            recovery.next_number, reserve,
+        )  # fmt: skip
+        self.writer.on_synced = self._synced
+        self._compactor = Compactor(self._files, self._settings, self.index, secret, result.incarnation)
+        self._unit = Unit(self._next_number)
+        for key, (next_position, _) in result.queues.items():
+            name = Name(recovery.queues.get(key) or self._new_queue(), *key)
+            marks = QueueMarks(name, next_position, recovery.delivered.get(key, 0))
+            self._known[key] = marks
+            self._reserve(marks, next_position - 1)
+        if recovery.lost:
+            self._unit.dequeue(list(recovery.lost))
+        if reserve.wanted:
+            self.writer.restore_reserve()
+        self._start(result, done)
+
+    def _start(self, result: Recovered, done: Callable[[Recovered | Exception], None]) -> None:
+        """The first record says that the node has started; the broker goes on once it is durable, or cannot be."""
+        told = False
+
+        def tell() -> None:
+            nonlocal told
+            if not told:
+                told = True
+                done(result)
+
+        def blocked(value: bool) -> None:
+            tell()
+            if self.alarm is not None:
+                self.alarm(value)
+
+        self.writer.on_blocked = blocked
+        self.writer.written += 1
+        self.writer.when_synced(self.writer.written, tell)
+        self._turn_over(even_empty=True)
+        self._compact_soon()
+
+    def close(self, done: Callable[[], None]) -> None:
+        """Note exactly how far everything has gone. If the disk refuses that, the next start is as after a crash."""
+        told = False
+
+        def tell() -> None:
+            nonlocal told
+            if not told:
+                told = True
+                done()
+
+        def look() -> None:
+            if self.writer.refused:
+                tell()
+            elif not told:
+                self._runtime.call_later(self._settings.retry_interval, look)
+
+        for marks in self._known.values():
+            marks.settle()
+            self._save_marks(marks)
+        self.save(CLOSED, "", {"incarnation": self.writer.incarnation})
+        self.writer.when_synced(self.writer.written, tell)
+        self._turn_over()
+        self._runtime.call_later(self._settings.retry_interval, look)
+
+    # What it hears of queues.
+
+    def opened(self, queue: Queue) -> None:
+        """A durable queue was declared: note its first positions as given."""
+        self._marks(queue)
+
+    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        marks = self._queues.get(queue) or self._marks(queue)
+        last = entries[-1].position
+        marks.next = last + 1
+        if last >= marks.reserve_at:
+            self._reserve(marks, last)
+        # The common case first: all of them are persistent, and none is in another queue already.
+        fresh = [e for e in entries if (m := e.message) is not None and m.persistent and not m.stored]
+        if len(fresh) != len(entries):
+            fresh = self._refer(marks.name, entries)
+        if len(fresh) == 1:
+            self._store_one(marks.name, fresh[0])
+        elif fresh:
+            self._store(marks.name, fresh)
+
+    def _store_one(self, queue: Name, entry: Entry) -> None:
+        """As `_store`, for the many queues that get one message now and then."""
+        message = entry.message
+        assert message is not None
+        size = len(message.body)
+        if size > self._settings.copy_max or entry.expires is not None or entry.mark is not None:
+            self._store(queue, [entry])
+            return
+        unit = self._open_unit()
+        content = b"".join((prologue(message), message.route, message.header, message.body))
+        length, crc = len(content), crc32(content)
+        entry.stored = message.stored = number = self._next_number
+        self._next_number = unit.next_number = number + 1
+        unit.contents.append(content)
+        head = encode_one(queue.id, number, entry.position, size, length, crc)
+        unit.enqueue(queue, head, (length,), (crc,), length)
+        self._told()
+
+    def _store(self, queue: Name, entries: list[Entry]) -> None:
+        unit = self._open_unit()
+        messages = [message for entry in entries if (message := entry.message) is not None]
+        sizes = [entry.size for entry in entries]
+        plain = [message.id for message in messages].count(None) == len(messages)
+        if max(sizes) <= self._settings.copy_max:
+            join = b"".join
+            if plain:
+                contents = [join((PLAIN, m.route, m.header, m.body)) for m in messages]
+            else:
+                contents = [join((prologue(m), m.route, m.header, m.body)) for m in messages]
+            crcs = list(map(crc32, contents))
+            lengths = list(map(len, contents))
+            unit.contents += contents
+        else:
+            bodies = [message.body for message in messages]
+            heads = [b"".join((prologue(m), m.route, m.header)) for m in messages]
+            crcs = list(map(crc32, bodies, map(crc32, heads)))
+            lengths = [len(head) + size for head, size in zip(heads, sizes, strict=True)]
+            unit.contents += chain.from_iterable(zip(heads, bodies, strict=True))
+        first = number = self._next_number
+        for entry, message in zip(entries, messages, strict=True):
+            entry.stored = message.stored = number
+            number += 1
+        self._next_number = unit.next_number = number
+        positions = _positions(entries)
+        head = Enqueue(
+            queue.id, range(first, number), positions, sizes, lengths, crcs, (), self._expires(entries), _marks(entries)
+        ).encode()
+        unit.enqueue(queue, head, lengths, crcs, sum(lengths))
+        self._told()
+
+    def _refer(self, queue: Name, entries: Sequence[Entry]) -> list[Entry]:
+        """Those whose content the log has already refer to it; gives the others that must be stored."""
+        fresh: list[Entry] = []
+        shared: list[Entry] = []
+        contents: list[int] = []
+        unwritten = self._first_unwritten
+        for entry in entries:
+            message = entry.message
+            if message is None or not message.persistent:
+                continue
+            content = message.stored
+            if content and (content >= unwritten or self.index.find(content) is not None):
+                shared.append(entry)
+                contents.append(content)
+            else:
+                fresh.append(entry)
+        if shared:
+            unit = self._open_unit()
+            first = self._next_number
+            for number, entry in enumerate(shared, first):
+                entry.stored = number
+            self._next_number = unit.next_number = first + len(shared)
+            sizes = [entry.size for entry in shared]
+            numbers = range(first, self._next_number)
+            expires, marks = self._expires(shared), _marks(shared)
+            op = Enqueue(queue.id, numbers, _positions(shared), sizes, (), (), contents, expires, marks)
+            unit.refer(queue, op.encode(), first, contents)
+            self._told()
+        return fresh
+
+    @property
+    def _first_unwritten(self) -> int:
+        """Messages from this number on have no place yet, and are needed."""
+        segment = self.writer.active
+        return self.writer.synced_number if segment is None else segment.last_number + 1
+
+    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        marks = self._queues.get(queue) or self._marks(queue)
+        high = max([entry.position for entry in entries])
+        if high > marks.delivered:
+            marks.delivered = high
+            if high >= marks.deliver_at:
+                marks.deliver_ahead(high, self._settings.deliveries_ahead)
+                self._save_marks(marks)
+                self.writer.sync_soon(self.writer.written)
+
+    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+        numbers = [entry.stored for entry in entries if entry.stored]
+        if numbers:
+            self._open_unit().dequeue(numbers)
+            self._told()
+
+    def deleted(self, queue: Queue) -> None:
+        self.dequeued(queue, list(queue.entries.values()), Reason.DELETED)
+        marks = self._queues.pop(queue, None) or self._known.get(_key(queue))
+        if marks is not None:
+            del self._known[_key(queue)]
+            self.save(QUEUE_MARKS, marks.key, None)
+
+    # Small records, and units.
+
+    def save(self, kind: str, key: str, value: Record | None) -> None:
+        text = None if value is None else json.dumps(value, separators=(",", ":")).encode()
+        self._open_unit().save((kind, key), Save(kind, key, text).encode(), value is None)
+        self._told()
+
+    def begin(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._end_unit()
+            self._unit.atomic = True
+
+    def end(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._end_unit()
+            self._unit.atomic = False
+
+    def _open_unit(self) -> Unit:
+        if self._unit.size >= self._settings.record_bytes and not self._depth:
+            self._end_unit()
+        return self._unit
+
+    def _end_unit(self, even_empty: bool = False) -> None:
+        unit = self._unit
+        if unit.empty and not even_empty:
+            return
+        unit.upto = self.writer.written
+        unit.next_number = self._next_number
+        self.writer.add(unit)
+        self._unit = Unit(self._next_number)
+
+    def _told(self) -> None:
+        self.writer.written += 1
+        if not self._scheduled:
+            self._scheduled = True
+            self._runtime.call_soon(self._turn_over)
+
+    def _turn_over(self, even_empty: bool = False) -> None:
+        self._scheduled = False
+        assert not self._depth, "a unit ends in the turn in which it began"
+        self._end_unit(even_empty)
+        self.writer.flush()
+
+    # What is durable.
+
+    def written(self) -> int:
+        return self.writer.written
+
+    def synced(self) -> int:
+        return self.writer.synced
+
+    def when_synced(self, upto: int, done: Callable[[], None]) -> None:
+        self.writer.when_synced(upto, done)
+        if upto > self.writer.synced and not self._scheduled:
+            self._scheduled = True
+            self._runtime.call_soon(self._turn_over)
+
+    def _synced(self, units: list[Unit]) -> None:
+        self._compact_soon()
+
+    def stats(self) -> dict[str, int]:
+        """For whoever watches a node."""
+        segments, writer = self.index.segments, self.writer
+        return {
+            "segments": len(segments),
+            "bytes": sum(segment.size for segment in segments),
+            "messages": sum(segment.live for segment in segments),
+            "message_bytes": sum(segment.live_bytes for segment in segments),
+            "index_bytes": self.index.memory,
+            "unsynced_bytes": writer.held,
+            "appends": writer.appends,
+            "syncs": writer.syncs,
+            "segments_rewritten": self._compactor.rewritten,
+            "segments_removed": self._compactor.removed,
+            "messages_unreadable": self._loader.damaged,
+        }
+
+    # Paging.
+
+    def load(self, entries: Sequence[Entry], done: Callable[[Exception | None], None]) -> None:
+        self._loader.load(entries, done)
+
+    def page_out(self, entries: Sequence[Entry]) -> int:
+        safe = self.writer.synced_number
+        count = 0
+        for entry in entries:
+            if 0 < entry.stored < safe and entry.message is not None:
+                entry.message = None
+                count += 1
+        return count
+
+    # Marks of queues.
+
+    def _marks(self, queue: Queue) -> QueueMarks:
+        """For a queue that is heard of for the first time since the start."""
+        key = _key(queue)
+        marks = self._known.get(key)
+        if marks is None:
+            marks = QueueMarks(Name(self._new_queue(), *key), queue.next_position, 0)
+            self._known[key] = marks
+            self._reserve(marks, queue.next_position - 1)
+        self._queues[queue] = marks
+        return marks
+
+    def _new_queue(self) -> int:
+        self._next_queue += 1
+        return self._next_queue - 1
+
+    def _reserve(self, marks: QueueMarks, position: int) -> None:
+        marks.reserve(position, self._settings.positions_ahead)
+        self._save_marks(marks)
+        self.writer.sync_soon(self.writer.written)
+
+    def _save_marks(self, marks: QueueMarks) -> None:
+        self.save(QUEUE_MARKS, marks.key, marks.record())
+
+    def _expires(self, entries: Sequence[Entry]) -> list[int] | None:
+        times = [entry.expires for entry in entries]
+        if times.count(None) == len(times):
+            return None
+        shift = self._runtime.wall() - self._runtime.now()
+        return [0 if time is None else max(1, int((time + shift) * 1000)) for time in times]
+
+    # Cleaning up.
+
+    def _compact_soon(self) -> None:
+        if not self._compacting:
+            run = self._compactor.choose()
+            if run is not None:
+                self._compacting = True
+                self._runtime.spawn(self._compact(run))
+
+    async def _compact(self, run: list[Segment]) -> None:
+        try:
+            while run:
+                await self._compactor.compact(run)
+                run = self._compactor.choose() or []
+        except DiskError as error:
+            log.warning("compaction was given up for now", error=error)
+            self.index.ripe[run[0].id] = None
+            await self._files.rest(self._settings.retry_interval)
+        finally:
+            self._compacting = False
+
+
+def _key(queue: Queue) -> tuple[str, str, int]:
+    return queue.vhost.name, queue.name, queue.incarnation
+
+
+def _positions(entries: Sequence[Entry]) -> Sequence[int]:
+    first, last = entries[0].position, entries[-1].position
+    if last - first == len(entries) - 1:  # they rise
+        return range(first, last + 1)
+    return [entry.position for entry in entries]
+
+
+def _marks(entries: Sequence[Entry]) -> list[Mark] | None:
+    marks = [entry.mark for entry in entries]
+    return None if marks.count(None) == len(marks) else marks

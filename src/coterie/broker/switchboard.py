@@ -1,0 +1,245 @@
+"""The switchboard of a vhost: exchanges, queues, bindings and policies, each with what hangs on it.
+
+Whatever ends takes with it what cannot be without it: a queue its bindings, a binding the auto-delete exchange that
+it was the last one of. What is durable is told to the store, change by change. `wiring` decides what may be done;
+here it is done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from coterie.broker import records
+from coterie.broker.arguments import QUEUE_TYPE
+from coterie.broker.exchange import BindingId, Exchange, Target, binding_id, make_exchange
+from coterie.broker.limits import effective
+from coterie.broker.policy import Policy, choose
+from coterie.broker.router import Router
+from coterie.broker.settings import BrokerSettings
+from coterie.broker.specs import DIRECT, FANOUT, HEADERS, TOPIC, Binding, ExchangeSpec, QueueSpec
+from coterie.broker.storage import Record, Store
+
+if TYPE_CHECKING:
+    from coterie.broker.queue import Queue
+
+PREDECLARED: Final = (
+    ExchangeSpec("amq.direct", DIRECT, True),
+    ExchangeSpec("amq.fanout", FANOUT, True),
+    ExchangeSpec("amq.headers", HEADERS, True),
+    ExchangeSpec("amq.match", HEADERS, True),
+    ExchangeSpec("amq.topic", TOPIC, True),
+)
+
+
+class Switchboard(ABC):
+    """What a vhost is wired like."""
+
+    def __init__(self, name: str, settings: BrokerSettings, store: Store) -> None:
+        self.name = name
+        self.settings = settings
+        self.store = store
+        self.exchanges: dict[str, Exchange] = {spec.name: make_exchange(spec) for spec in PREDECLARED}
+        """Without the default exchange, which has no bindings of its own: its routing keys are names of queues."""
+        self.queues: dict[str, Queue] = {}
+        self.policies: dict[str, Policy] = {}
+        self.operator_policies: dict[str, Policy] = {}
+        self.limits: dict[str, int] = {}
+        """`max-queues`, `max-connections`."""
+        self.wiring = 0
+        """Grows with every change of exchanges, queues and bindings."""
+        self.router = Router(self.exchanges, self.queues, settings)
+        self.binding_count = 0
+        self._owned: dict[object, dict[str, Queue]] = {}
+        """Exclusive queues, by their connection."""
+        self._leading_to: dict[Target, dict[tuple[str, BindingId], Binding]] = {}
+
+    def exchange_name(self, name: str) -> str:
+        """For texts."""
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    def queue_name(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    def bindings(self) -> Iterator[Binding]:
+        """All but those of the default exchange."""
+        return (binding for exchange in self.exchanges.values() for binding in exchange.bindings.values())
+
+    def bindings_to(self, target: Target) -> list[Binding]:
+        return list(self._leading_to.get(target, {}).values())
+
+    # Exchanges.
+
+    def add_exchange(self, spec: ExchangeSpec, save: bool = True) -> Exchange:
+        exchange = self.exchanges[spec.name] = make_exchange(spec)
+        self._apply_policies_to_exchange(exchange)
+        self._changed()
+        if save and spec.durable:
+            self._save(records.EXCHANGE, records.key_of(self.name, spec.name), records.exchange_record(spec))
+        return exchange
+
+    def remove_exchange(self, exchange: Exchange) -> None:
+        """With the bindings from it and to it, and the auto-delete exchanges that end with those."""
+        if self.exchanges.pop(exchange.name, None) is None:
+            return
+        for binding in list(exchange.bindings.values()):
+            self._unlink(exchange, binding)
+        self._changed()
+        if exchange.spec.durable:
+            self._save(records.EXCHANGE, records.key_of(self.name, exchange.name), None)
+        self._remove_bindings_to(("exchange", exchange.name))
+
+    # Queues.
+
+    @abstractmethod
+    def make_queue(self, name: str, incarnation: int, spec: QueueSpec, owner: object | None) -> Queue:
+        """A queue of this vhost, with its observers."""
+
+    @abstractmethod
+    def new_incarnation(self) -> int:
+        """A number that no queue has had before."""
+
+    def add_queue(
+        self, name: str, spec: QueueSpec, owner: object | None = None, incarnation: int | None = None
+    ) -> Queue:
+        """With an incarnation: it comes from the store."""
+        number = self.new_incarnation() if incarnation is None else incarnation
+        queue = self.queues[name] = self.make_queue(name, number, spec, owner)
+        if owner is not None:
+            self._owned.setdefault(owner, {})[name] = queue
+        self._apply_policies_to_queue(queue)
+        queue.expiry.used()
+        self.wiring += 1
+        self.router.added(name)
+        if incarnation is None and kept(spec):
+            self._save(records.QUEUE, records.key_of(self.name, name), records.queue_record(spec, number))
+        return queue
+
+    def remove_queue(self, queue: Queue) -> None:
+        """With the bindings to it, and the auto-delete exchanges that end with those."""
+        if self.queues.get(queue.name) is not queue:
+            return
+        del self.queues[queue.name]
+        owned = self._owned.get(queue.owner, {})
+        owned.pop(queue.name, None)
+        if not owned:
+            self._owned.pop(queue.owner, None)
+        self._changed()
+        self.store.begin()
+        try:
+            if kept(queue.spec):
+                self._save(records.QUEUE, records.key_of(self.name, queue.name), None)
+            self._remove_bindings_to(("queue", queue.name))
+            queue.delete()
+        finally:
+            self.store.end()
+
+    def owned_by(self, owner: object) -> list[Queue]:
+        """A connection's exclusive queues."""
+        return list(self._owned.get(owner, {}).values())
+
+    # Bindings.
+
+    def add_binding(self, binding: Binding, save: bool = True) -> None:
+        if not self.exchanges[binding.source].add(binding):
+            return
+        target: Target = (binding.kind, binding.destination)
+        self._leading_to.setdefault(target, {})[binding.source, binding_id(binding)] = binding
+        self.binding_count += 1
+        self._changed()
+        if save and self._durable(binding):
+            self._save(records.BINDING, records.binding_key(self.name, binding), {})
+
+    def remove_binding(self, binding: Binding) -> None:
+        exchange = self.exchanges[binding.source]
+        if self._unlink(exchange, binding) and exchange.spec.auto_delete and not exchange.bindings:
+            self.remove_exchange(exchange)
+
+    def _unlink(self, exchange: Exchange, binding: Binding) -> bool:
+        if not exchange.remove(binding):
+            return False
+        target: Target = (binding.kind, binding.destination)
+        leading = self._leading_to[target]
+        del leading[binding.source, binding_id(binding)]
+        if not leading:
+            del self._leading_to[target]
+        self.binding_count -= 1
+        self._changed()
+        if exchange.spec.durable:  # and if it was not saved, no harm is done
+            self._save(records.BINDING, records.binding_key(self.name, binding), None)
+        return True
+
+    def _remove_bindings_to(self, target: Target) -> None:
+        """One auto-delete exchange may end the next one: a list, so that no chain is too long."""
+        ended = [target]
+        for gone in ended:
+            for binding in self.bindings_to(gone):
+                exchange = self.exchanges[binding.source]
+                if self._unlink(exchange, binding) and exchange.spec.auto_delete and not exchange.bindings:
+                    del self.exchanges[exchange.name]
+                    if exchange.spec.durable:
+                        self._save(records.EXCHANGE, records.key_of(self.name, exchange.name), None)
+                    ended.append(("exchange", exchange.name))
+
+    def _durable(self, binding: Binding) -> bool:
+        if not self.exchanges[binding.source].spec.durable:
+            return False
+        if binding.kind == "queue":
+            return kept(self.queues[binding.destination].spec)
+        return self.exchanges[binding.destination].spec.durable
+
+    # Policies and limits.
+
+    def put_policy(self, name: str, policy: Policy | None, operator: bool = False, save: bool = True) -> None:
+        """Set it, or take it away; it applies to what exists at once."""
+        policies = self.operator_policies if operator else self.policies
+        if policy is not None:
+            policies[name] = policy
+        elif policies.pop(name, None) is None:
+            return
+        for queue in list(self.queues.values()):
+            self._apply_policies_to_queue(queue)
+        for exchange in self.exchanges.values():
+            self._apply_policies_to_exchange(exchange)
+        self._changed()
+        if save:
+            kind = records.OPERATOR_POLICY if operator else records.POLICY
+            record = None if policy is None else records.policy_record(policy)
+            self._save(kind, records.key_of(self.name, name), record)
+
+    def _apply_policies_to_queue(self, queue: Queue) -> None:
+        kind = f"{queue.spec.arguments.get(QUEUE_TYPE, 'classic')}_queues"
+        policy = choose(self.policies.values(), queue.name, kind)
+        operator = choose(self.operator_policies.values(), queue.name, kind)
+        queue.policy = None if policy is None else policy.name
+        queue.operator_policy = None if operator is None else operator.name
+        definitions = [{} if each is None else each.definition for each in (policy, operator)]
+        queue.set_limits(effective(queue.spec.arguments, *definitions))
+
+    def _apply_policies_to_exchange(self, exchange: Exchange) -> None:
+        policy = choose(self.policies.values(), exchange.name, "exchanges")
+        if policy is None:
+            exchange.set_policy({}, None)
+        else:
+            exchange.set_policy(policy.definition, policy.name)
+
+    def put_limit(self, name: str, value: int | None, save: bool = True) -> None:
+        if value is None:
+            self.limits.pop(name, None)
+        else:
+            self.limits[name] = value
+        if save:
+            self._save(records.LIMIT, records.key_of(self.name, name), None if value is None else {"value": value})
+
+    def _save(self, kind: str, key: str, record: Record | None) -> None:
+        self.store.save(kind, key, record)
+
+    def _changed(self) -> None:
+        self.wiring += 1
+        self.router.changed()
+
+
+def kept(spec: QueueSpec) -> bool:
+    """Whether a queue outlives the broker: an exclusive one does not outlive its connection, durable or not."""
+    return spec.durable and not spec.exclusive

@@ -1,0 +1,397 @@
+"""Who may log in, and what they may do where.
+
+Promises: passwords are checked off the loop, against hashes; wrong ones, unknown names, too many attempts read alike.
+`guest` comes in from this host only. No secret is ever logged. What a user may do is decided by three patterns for each
+vhost (configure, write, read), as RabbitMQ has them: a change counts from the next command on.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from coterie.amqp.codes import ACCESS_REFUSED
+from coterie.amqp.tables import decode_table
+from coterie.broker.passwords import NOTHING, SALT_SIZE, Hash, given, hashed
+from coterie.broker.storage import Store
+from coterie.errors import ProtocolError, UserError
+from coterie.log import Log
+from coterie.runtime.base import Endpoint, Runtime
+from coterie.settings import setting
+
+log = Log(__name__)
+
+USER: Final = "user"
+"""The kind of their records in the store."""
+GUEST: Final = "guest"
+ADMINISTRATOR: Final = "administrator"
+TAGS: Final = (ADMINISTRATOR, "monitoring", "policymaker", "management")
+NAME_MAX: Final = 255
+ANSWERS_MAX: Final = 10_000
+"""Answers that a user's permissions remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettings:
+    """How users log in."""
+
+    guest: bool = setting(True, "whether a new broker has the user guest, password guest, all rights, this host only")
+    loopback_users: tuple[str, ...] = setting((GUEST,), "users that come in from this host only")
+    login_failures_max: int = setting(
+        20, "wrong logins from one address within login_window; then it is refused unheard", minimum=1
+    )
+    login_window: float = setting(60.0, "how long a wrong login counts", unit="s", minimum=0.1)
+    logins_max: int = setting(64, "passwords that are being checked; more logins are refused", minimum=1)
+    users_max: int = setting(100_000, "users that a broker may have", minimum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Three patterns, searched for in the names of queues and exchanges; an empty one fits nothing."""
+
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+
+    def __post_init__(self) -> None:
+        for pattern in (self.configure, self.write, self.read):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise UserError(f"'{pattern}' is not a pattern: {error}") from None
+
+
+@dataclass(slots=True, eq=False)
+class User:
+    """Somebody who may log in."""
+
+    name: str
+    password: Hash | None
+    """None: not by password, only by certificate."""
+    tags: tuple[str, ...] = ()
+    permissions: dict[str, Permissions] = field(default_factory=dict)
+    """By vhost; a vhost that is not there is closed to the user."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """max-connections, max-channels."""
+    _answers: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+
+    def may_enter(self, vhost: str) -> bool:
+        return vhost in self.permissions
+
+    def may(self, vhost: str, what: str, resource: str) -> bool:
+        """`what`: configure, write or read."""
+        key = vhost, what, resource
+        answer = self._answers.get(key)
+        if answer is None:
+            granted = self.permissions.get(vhost)
+            pattern = "" if granted is None else str(getattr(granted, what))
+            answer = re.search(pattern, resource) is not None if pattern else not resource and granted is not None
+            if len(self._answers) >= ANSWERS_MAX:
+                self._answers.clear()
+            self._answers[key] = answer
+        return answer
+
+    def changed(self) -> None:
+        self._answers.clear()
+
+    @property
+    def administrator(self) -> bool:
+        return ADMINISTRATOR in self.tags
+
+    def to_record(self) -> dict[str, object]:
+        password = self.password
+        return {
+            "algorithm": password.algorithm if password else "",
+            "password": password.text if password else "",
+            "tags": list(self.tags),
+            "permissions": {vhost: [p.configure, p.write, p.read] for vhost, p in self.permissions.items()},
+            "limits": dict(self.limits),
+        }
+
+
+def from_record(name: str, record: dict[str, object]) -> User:
+    """Raises UserError if the record makes no sense."""
+    algorithm, text = record.get("algorithm"), record.get("password")
+    tags, permissions, limits = record.get("tags"), record.get("permissions"), record.get("limits")
+    if not (isinstance(tags, list) and isinstance(permissions, dict) and isinstance(limits, dict)):
+        raise UserError(f"the record of the user '{name}' makes no sense")
+    return User(
+        name,
+        given(str(algorithm), str(text)) if algorithm else None,
+        tuple(map(str, tags)),
+        {str(vhost): Permissions(*map(str, patterns)) for vhost, patterns in permissions.items()},
+        {str(limit): int(value) for limit, value in limits.items()},
+    )
+
+
+class Users:
+    """All users of a broker; front doors ask it."""
+
+    def __init__(self, runtime: Runtime, store: Store, settings: UserSettings | None = None) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._settings = settings or UserSettings()
+        self._users: dict[str, User] = {}
+        self._checking = 0
+        self._failures: dict[str, deque[float]] = {}
+        """By address: when wrong logins came from it."""
+        self._known: dict[str, bytes] = {}
+        """By user: a keyed digest of the password that was right last, so that reconnecting is cheap."""
+        self._secret = runtime.entropy(32)
+        self.removed: list[Callable[[str], None]] = []
+        """Called with the name of a user who may not stay: its connections are to be closed."""
+
+    def restore(self, records: Iterable[tuple[str, dict[str, object]]]) -> None:
+        """After recovery. A broker that never had a user gets `guest`."""
+        for name, record in records:
+            try:
+                self._users[name] = from_record(name, record)
+            except UserError as error:
+                log.warning("a user is lost", why=str(error))
+        if not self._users and self._settings.guest:
+            password = hashed(GUEST.encode(), bytes(SALT_SIZE))  # known to everybody, and good for this host only
+            everything = {"/": Permissions(".*", ".*", ".*")}
+            self._save(User(GUEST, password, (ADMINISTRATOR,), everything))
+
+    # Looking.
+
+    def __iter__(self) -> Iterator[User]:
+        return iter(self._users.values())
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def get(self, name: str) -> User | None:
+        return self._users.get(name)
+
+    # Changing. Each `done` comes when it is durable.
+
+    def put(
+        self,
+        name: str,
+        password: str | Hash | None,
+        tags: Iterable[str],
+        done: Callable[[User | UserError], None],
+    ) -> None:
+        """Add a user, or change password and tags of one who is there."""
+        if not name or len(name.encode()) > NAME_MAX:
+            done(UserError(f"a user's name has 1 to {NAME_MAX} bytes"))
+            return
+        if name not in self._users and len(self._users) >= self._settings.users_max:
+            done(UserError("there are too many users (users_max)"))
+            return
+        kept = tuple(dict.fromkeys(tags))
+        if not isinstance(password, str):
+            self._put(name, password, kept, done)
+            return
+        if not password:
+            done(UserError("a password must not be empty; leave it out for a user who logs in by certificate"))
+            return
+        salt, text = self._runtime.entropy(SALT_SIZE), password.encode()
+
+        def ready(result: Hash | Exception) -> None:
+            if isinstance(result, Exception):
+                done(UserError(f"the password cannot be hashed: {result}"))
+            else:
+                self._put(name, result, kept, done)
+
+        self._runtime.offload(lambda: hashed(text, salt), ready)
+
+    def _put(
+        self, name: str, password: Hash | None, tags: tuple[str, ...], done: Callable[[User | UserError], None]
+    ) -> None:
+        user = self._users.get(name) or User(name, None)
+        user.password, user.tags = password, tags
+        self._known.pop(name, None)
+        self._save(user)
+        self._store.when_synced(self._store.written(), lambda: done(user))
+
+    def delete(self, name: str, done: Callable[[bool], None]) -> None:
+        """Its connections end. False if there is no such user."""
+        if self._users.pop(name, None) is None:
+            done(False)
+            return
+        self._known.pop(name, None)
+        self._store.save(USER, name, None)
+        for listener in self.removed:
+            listener(name)
+        self._store.when_synced(self._store.written(), lambda: done(True))
+
+    def permit(self, name: str, vhost: str, permissions: Permissions | None, done: Callable[[bool], None]) -> None:
+        """None takes them away. False if there is no such user."""
+        user = self._users.get(name)
+        if user is None:
+            done(False)
+            return
+        if permissions is None:
+            user.permissions.pop(vhost, None)
+        else:
+            user.permissions[vhost] = permissions
+        self._save(user)
+        self._store.when_synced(self._store.written(), lambda: done(True))
+
+    def limit(self, name: str, limit: str, value: int | None, done: Callable[[bool], None]) -> None:
+        user = self._users.get(name)
+        if user is None:
+            done(False)
+            return
+        if value is None:
+            user.limits.pop(limit, None)
+        else:
+            user.limits[limit] = value
+        self._save(user)
+        self._store.when_synced(self._store.written(), lambda: done(True))
+
+    def forget_vhost(self, vhost: str) -> None:
+        """It is deleted: nobody has rights in it any more."""
+        for user in self._users.values():
+            if user.permissions.pop(vhost, None) is not None:
+                self._save(user)
+
+    def _save(self, user: User) -> None:
+        user.changed()
+        self._users[user.name] = user
+        self._store.save(USER, user.name, user.to_record())
+
+    # Logging in.
+
+    def login(
+        self,
+        mechanism: str,
+        response: bytes,
+        peer: Endpoint,
+        certificate: str | None,
+        done: Callable[[User | ProtocolError], None],
+    ) -> None:
+        """PLAIN, AMQPLAIN or EXTERNAL, as a client answers connection.start."""
+        if self._too_many_failures(peer.host) or self._checking >= self._settings.logins_max:
+            log.warning("a login is refused unheard", peer=peer.host)
+            done(_refused(mechanism))
+            return
+        if mechanism == "EXTERNAL":
+            found = self._users.get(certificate or "")
+            self._finish(found is not None and self._from_here(found.name, peer), found, mechanism, peer, done)
+            return
+        credentials = _plain(response) if mechanism == "PLAIN" else _amqplain(response)
+        if credentials is None:
+            self._finish(False, None, mechanism, peer, done)
+        else:
+            self.check(*credentials, peer, done, mechanism)
+
+    def check(
+        self,
+        name: str,
+        password: bytes,
+        peer: Endpoint,
+        done: Callable[[User | ProtocolError], None],
+        mechanism: str = "PLAIN",
+    ) -> None:
+        """A name and a password, whatever brought them."""
+        user = self._users.get(name)
+        if user is None or user.password is None or not password or not self._from_here(name, peer):
+            # As slow as a wrong password: how long it takes tells nobody which names there are.
+            kept = NOTHING
+        else:
+            kept = user.password
+            if self._is_known(name, password):
+                done(user)
+                return
+        self._checking += 1
+
+        def checked(fits: bool | Exception) -> None:
+            self._checking -= 1
+            right = fits is True and user is not None and self._users.get(name) is user
+            if right:
+                self._known[name] = self._digest(password)
+            self._finish(right, user, mechanism, peer, done)
+
+        self._runtime.offload(lambda: kept.fits(password), checked)
+
+    def _finish(
+        self,
+        right: bool,
+        user: User | None,
+        mechanism: str,
+        peer: Endpoint,
+        done: Callable[[User | ProtocolError], None],
+    ) -> None:
+        if right and user is not None:
+            self._failures.pop(peer.host, None)
+            done(user)
+            return
+        self._note_failure(peer.host)
+        log.warning("a login failed", user=user.name if user else "?", peer=peer.host, mechanism=mechanism)
+        done(_refused(mechanism))
+
+    def _is_known(self, name: str, password: bytes) -> bool:
+        known = self._known.get(name)
+        return known is not None and hmac.compare_digest(known, self._digest(password))
+
+    def _digest(self, password: bytes) -> bytes:
+        return hmac.digest(self._secret, password, "sha256")
+
+    def _from_here(self, name: str, peer: Endpoint) -> bool:
+        return name not in self._settings.loopback_users or is_loopback(peer.host)
+
+    def _too_many_failures(self, host: str) -> bool:
+        failures = self._failures.get(host)
+        if failures is None:
+            return False
+        since = self._runtime.now() - self._settings.login_window
+        while failures and failures[0] <= since:
+            failures.popleft()
+        if not failures:
+            del self._failures[host]
+        return len(failures) >= self._settings.login_failures_max
+
+    def _note_failure(self, host: str) -> None:
+        failures = self._failures.setdefault(host, deque(maxlen=self._settings.login_failures_max))
+        failures.append(self._runtime.now())
+        while len(self._failures) > ADDRESSES_MAX:
+            del self._failures[next(iter(self._failures))]
+
+
+ADDRESSES_MAX: Final = 10_000
+"""Addresses whose wrong logins are remembered."""
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _refused(mechanism: str) -> ProtocolError:
+    text = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+    return ProtocolError(ACCESS_REFUSED, text)
+
+
+def _plain(response: bytes) -> tuple[str, bytes] | None:
+    """Whom to act for (ignored), name, password; each after a zero byte but the first."""
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        return None
+    try:
+        return parts[1].decode(), parts[2]
+    except UnicodeDecodeError:
+        return None
+
+
+def _amqplain(response: bytes) -> tuple[str, bytes] | None:
+    """A table without its length."""
+    try:
+        table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
+    except ProtocolError:
+        return None
+    name, password = table.get("LOGIN"), table.get("PASSWORD")
+    if isinstance(name, str) and isinstance(password, str | bytes):
+        return name, password.encode() if isinstance(password, str) else password
+    return None

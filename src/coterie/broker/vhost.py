@@ -1,0 +1,332 @@
+"""A virtual host: a broker of its own, with exchanges, queues, bindings and policies that know nothing of others.
+
+The first half is what front doors call; every call has a completion, because in a cluster it may come later. The
+second half is the steps behind it, which only the cluster and the changes in `wiring` call.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND
+from coterie.broker import wiring
+from coterie.broker.entry import Entry
+from coterie.broker.exchange import Exchange
+from coterie.broker.graveyard import Graveyard
+from coterie.broker.message import Message
+from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.publish import Publish, Routed, gather
+from coterie.broker.queues import make_queue
+from coterie.broker.specs import Binding, ExchangeSpec, QueueSpec
+from coterie.broker.switchboard import Switchboard, kept
+from coterie.broker.transaction import Transaction, by_queue
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.broker.cluster import Cluster
+    from coterie.broker.consumer import Consumer
+    from coterie.broker.policy import Policy
+    from coterie.broker.queue import Queue
+    from coterie.broker.settings import BrokerSettings
+    from coterie.broker.storage import Store
+    from coterie.runtime.base import Runtime
+
+R = TypeVar("R")
+
+
+def _nothing() -> None:
+    pass
+
+
+class PseudoQueue(Protocol):
+    """Something that is published to by name through the default exchange and is no queue: a direct reply-to."""
+
+    def enqueue(self, messages: Sequence[Message], /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What basic.get gives."""
+
+    entry: Entry
+    left: int
+    """How many are ready after it."""
+
+
+class Vhost(Switchboard):
+    """One virtual host."""
+
+    def __init__(
+        self,
+        name: str,
+        runtime: Runtime,
+        settings: BrokerSettings,
+        store: Store,
+        cluster: Cluster,
+        number: Callable[[], int],
+    ) -> None:
+        super().__init__(name, settings, store)
+        self.runtime = runtime
+        self.cluster = cluster
+        self.observers: list[QueueObserver] = []
+        """That every queue has from its beginning."""
+        self.pseudo: dict[str, PseudoQueue] = {}
+        self.published = 0
+        """Messages that came in."""
+        self.deleted = False
+        self._number = number
+        self._graveyard = Graveyard(self)
+        self._unsafe = 0
+        """The place in the store's log up to which publishers wait."""
+
+    def make_queue(self, name: str, incarnation: int, spec: QueueSpec, owner: object | None) -> Queue:
+        queue = make_queue(self, name, incarnation, spec, self.runtime, owner)
+        if self.store.durable and kept(spec):
+            queue.observers.append(self.store)
+            self.store.opened(queue)
+        queue.observers += self.observers
+        return queue
+
+    def new_incarnation(self) -> int:
+        return self._number()
+
+    # What clients want.
+
+    def publish(self, publishes: Sequence[Publish], done: Callable[[], None]) -> None:
+        """Route and enqueue. What was refused or could not be routed is marked at once; `done` once the others are as
+        safe as they ask to be, in the order of these calls."""
+        self.published += len(publishes)
+        batch = gather(self, publishes, self._commit)
+        self.cluster.publish(self, batch.routed, done)
+        if batch.replies or batch.refused:
+            batch.finish()
+
+    def _commit(self, routed: Routed) -> None:
+        self.cluster.publish(self, routed, _nothing)
+
+    def check_publish(self, exchange: str) -> None:
+        """Raises ProtocolError if nobody can publish there: 404 no such exchange, 403 an internal one."""
+        if exchange and self.exchange(exchange).spec.internal:
+            what = self.exchange_name(exchange)
+            raise ProtocolError(ACCESS_REFUSED, f"cannot publish to internal {what}")
+
+    def transaction(
+        self,
+        publishes: Sequence[Publish],
+        accepts: Sequence[Entry],
+        rejects: Sequence[Entry],
+        requeues: Sequence[Entry],
+        done: Callable[[], None],
+    ) -> None:
+        """All of it, or nothing. If a queue refuses one of the publishes (it is marked), nothing is published, and the
+        entries go back to their queues."""
+        self.published += len(publishes)
+        batch = gather(self, publishes)
+        answers = by_queue(accepts), by_queue(rejects), by_queue(requeues)
+        if batch.refused:
+            for queue, refused in batch.refused.items():
+                queue.counters.refused += len(refused)
+            everything = by_queue([*accepts, *rejects, *requeues])
+            self.cluster.transaction(self, Transaction({}, {}, {}, everything), done)
+        else:
+            self.cluster.transaction(self, Transaction(batch.routed, *answers), done)
+            batch.finish()
+
+    def declare_exchange(self, spec: ExchangeSpec, passive: bool, done: Callable[[ProtocolError | None], None]) -> None:
+        if passive:
+            try:
+                wiring.not_default(spec.name)
+                self.exchange(spec.name)
+            except ProtocolError as error:
+                done(error)
+            else:
+                done(None)
+        else:
+            self.change(wiring.DeclareExchange(spec), done)
+
+    def delete_exchange(self, name: str, if_unused: bool, done: Callable[[ProtocolError | None], None]) -> None:
+        self.change(wiring.DeleteExchange(name, if_unused), done)
+
+    def declare_queue(
+        self,
+        name: str,
+        spec: QueueSpec,
+        passive: bool,
+        owner: object | None,
+        done: Callable[[Queue | ProtocolError], None],
+    ) -> None:
+        """`owner`: the connection that asks. Without a name the broker makes one."""
+        if passive:
+            try:
+                queue = self.queue(name, owner)
+            except ProtocolError as error:
+                done(error)
+                return
+            queue.expiry.used()
+            done(queue)
+        elif name:
+            self.change(wiring.DeclareQueue(name, spec, owner), done)
+        else:
+            made = "amq.gen-" + base64.urlsafe_b64encode(self.runtime.entropy(16)).decode().rstrip("=")
+            self.change(wiring.DeclareQueue(made, spec, owner, chosen=True), done)
+
+    def delete_queue(
+        self,
+        name: str,
+        if_unused: bool,
+        if_empty: bool,
+        done: Callable[[int | ProtocolError], None],
+        owner: object | None = None,
+    ) -> None:
+        """Gives how many messages were ready."""
+        self.change(wiring.DeleteQueue(name, if_unused, if_empty, owner), done)
+
+    def bind(self, binding: Binding, done: Callable[[ProtocolError | None], None], owner: object | None = None) -> None:
+        self.change(wiring.Bind(binding, owner), done)
+
+    def unbind(
+        self, binding: Binding, done: Callable[[ProtocolError | None], None], owner: object | None = None
+    ) -> None:
+        self.change(wiring.Unbind(binding, owner), done)
+
+    def purge(self, name: str, done: Callable[[int | ProtocolError], None], owner: object | None = None) -> None:
+        self.change(wiring.Purge(name, owner), done)
+
+    def move(self, source: str, destination: str, count: int, done: Callable[[int | ProtocolError], None]) -> None:
+        self.change(wiring.Move(source, destination, count), done)
+
+    def set_policy(self, policy: Policy, done: Callable[[ProtocolError | None], None], operator: bool = False) -> None:
+        """Raises UserError at once for what is no policy."""
+        policy.check(operator)
+        self.change(wiring.SetPolicy(policy, operator), done)
+
+    def clear_policy(self, name: str, done: Callable[[ProtocolError | None], None], operator: bool = False) -> None:
+        self.change(wiring.ClearPolicy(name, operator), done)
+
+    def set_limit(self, name: str, value: int | None, done: Callable[[ProtocolError | None], None]) -> None:
+        """`max-queues` or `max-connections`; None: no limit."""
+        self.change(wiring.SetLimit(name, value), done)
+
+    def get(
+        self,
+        name: str,
+        holder: object,
+        no_ack: bool,
+        done: Callable[[Got | ProtocolError | None], None],
+        owner: object | None = None,
+    ) -> None:
+        """The next message of a queue for `holder`, if there is one."""
+        try:
+            queue = self.queue(name, owner)
+        except ProtocolError as error:
+            done(error)
+            return
+        self.cluster.get(queue, holder, no_ack, lambda entry: done(None if entry is None else Got(entry, queue.ready)))
+
+    def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
+        """`done` comes before its first message."""
+        if consumer.queue.deleted:
+            done(ProtocolError(NOT_FOUND, f"no {consumer.queue.what}"))
+        else:
+            self.cluster.consume(consumer, done)
+
+    def cancel(self, consumer: Consumer) -> None:
+        """It is given nothing more. What it holds is its channel's to accept or release."""
+        self.cluster.cancel(consumer)
+
+    def close_owner(self, owner: object) -> None:
+        """A connection is gone, and its exclusive queues with it."""
+        for queue in self.owned_by(owner):
+            self.change(wiring.EndQueue(queue.name, queue.incarnation), lambda _: None)
+
+    def expire_queue(self, queue: Queue) -> None:
+        """Nobody has used it for too long."""
+        self.change(wiring.EndQueue(queue.name, queue.incarnation, unused=True), lambda _: None)
+
+    def change(self, change: wiring.Change[R], done: Callable[[R | ProtocolError], None]) -> None:
+        self.cluster.wiring(self, change, done)
+
+    def clear(self) -> None:
+        """The vhost ends, with everything in it."""
+        self.deleted = True
+        self.store.begin()
+        try:
+            for queue in list(self.queues.values()):
+                self.remove_queue(queue)
+            for exchange in list(self.exchanges.values()):
+                self.remove_exchange(exchange)
+            for operator, policies in ((False, self.policies), (True, self.operator_policies)):
+                for policy in list(policies):
+                    self.put_policy(policy, None, operator)
+            for limit in list(self.limits):
+                self.put_limit(limit, None)
+        finally:
+            self.store.end()
+
+    # What there is.
+
+    def exchange(self, name: str) -> Exchange:
+        """Raises ProtocolError 404."""
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise ProtocolError(NOT_FOUND, f"no {self.exchange_name(name)}")
+        return exchange
+
+    def queue(self, name: str, owner: object | None = None) -> Queue:
+        """For `owner`, a connection; None is nobody's but the broker's own. Raises ProtocolError 404 or 405."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise ProtocolError(NOT_FOUND, f"no {self.queue_name(name)}")
+        self.check_owner(queue, owner)
+        return queue
+
+    def check_owner(self, queue: Queue, owner: object | None) -> None:
+        """Whether a connection may use the queue. Raises ProtocolError 405."""
+        if owner is not None and queue.owner is not None and queue.owner is not owner:
+            raise wiring.locked(queue)
+
+    # Steps.
+
+    def apply_publish(self, routed: Routed) -> None:
+        """Each queue gets its messages; one that was deleted in between does not."""
+        before = self.store.written()
+        for queue, messages in routed.items():
+            if not queue.deleted:
+                queue.enqueue(messages)
+        self._note(before)
+
+    def apply_transaction(self, transaction: Transaction) -> None:
+        before = self.store.written()
+        self.store.begin()
+        try:
+            for queue, messages in transaction.routed.items():
+                if not queue.deleted:
+                    queue.enqueue(messages)
+            for queue, entries in transaction.accepts.items():
+                queue.apply_accept(entries)
+            for queue, entries in transaction.rejects.items():
+                queue.apply_reject(entries)
+            for queue, entries in transaction.requeues.items():
+                queue.apply_release(entries, redelivered=True)
+        finally:
+            self.store.end()
+        self._note(before)
+
+    def _note(self, before: int) -> None:
+        written = self.store.written()
+        if written != before:
+            self._unsafe = written
+
+    def when_safe(self, done: Callable[[], None]) -> None:
+        """Once everything that was published until now is as safe as it asks to be."""
+        if self.store.synced() >= self._unsafe:
+            done()
+        else:
+            self.store.when_synced(self._unsafe, done)
+
+    def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool = True) -> None:
+        """They have left a queue that has a dead-letter exchange."""
+        self._graveyard.bury(queue, entries, reason, told)

@@ -1,0 +1,190 @@
+"""`coterie audit --stream`: traces judged while they are written."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.audit import properties
+from coterie.audit.files import SUFFIX
+from coterie.audit.live import Patience
+from coterie.cli.output import Progress, print_json, table
+from coterie.errors import UserError
+from coterie.trace import Json
+
+if TYPE_CHECKING:
+    from coterie.spark.stream import Outcome, Seen, Watch
+
+SHOWN = 5
+"""New violations of a batch that are spelled out as they come."""
+
+EPILOG = """\
+a stream:
+  coterie demo --trace-segment-seconds 1 --out out/live          in one terminal, and in the other:
+  coterie audit --stream out/live --out out/stream               tells violations as they happen; stop it with Ctrl-C
+  coterie audit --stream out/live --out out/stream               the same again: goes on where it was stopped, or killed
+  coterie audit --stream out/live --out out/now --available-now  what is there by now, and no more
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    default = Patience()
+    group = parser.add_argument_group(
+        "streaming", "follow a folder into which traces are written (docs/audit-stream.md)"
+    )
+    group.add_argument("--stream", metavar="FOLDER", help="judge what is written here, as it is written")
+    group.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="what the stream knows, to go on after a stop or a crash (default: OUT/checkpoint)",
+    )
+    group.add_argument(
+        "--trigger", type=float, default=5.0, metavar="S",
+        help="seconds from one look at the folder to the next (default: %(default)g)",
+    )  # fmt: skip
+    end = group.add_mutually_exclusive_group()
+    end.add_argument("--until-idle", type=float, metavar="S", help="stop when nothing new has come for S seconds")
+    end.add_argument("--available-now", action="store_true", help="stop when what is there by now is judged")
+    group.add_argument(
+        "--lateness", type=float, default=default.lateness, metavar="S",
+        help="seconds until a gap in a node's trace is a hole, and a run that has ended is over (default: %(default)g)",
+    )  # fmt: skip
+    group.add_argument(
+        "--idle", type=float, default=default.idle, metavar="S",
+        help="seconds without an event until a run that has not ended is over (default: %(default)g)",
+    )  # fmt: skip
+    group.add_argument(
+        "--adopt-after", type=float, default=5.0, metavar="S",
+        help="seconds after which what a killed node was writing is read, too (default: %(default)g)",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    watch = _watch(options)
+    from coterie.spark import stream, stream_report
+    from coterie.spark.session import session
+
+    ended = _Ended()
+    with stream.claimed(watch), session("coterie audit --stream", options.master, stream.SETTINGS) as spark:
+        with _interrupts(ended), Progress("lines") as progress:
+            following = stream.Stream(spark, watch)
+            following.follow(ended.event, _Teller(progress, watch.out).tell)
+        outcome = following.outcome()
+        report = stream_report.write(spark, watch.folder, watch.out, outcome)
+    if options.json:
+        print_json(_answer(outcome, report, ended.number is not None))
+    else:
+        _print(outcome, report)
+    if ended.number == signal.SIGINT:
+        return 130
+    return 1 if outcome.violations else 0
+
+
+def _watch(options: argparse.Namespace) -> Watch:
+    from coterie.spark.stream import Watch
+
+    for name in ("trigger", "until_idle", "lateness", "idle", "adopt_after"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise UserError(f"--{name.replace('_', '-')} must be more than 0, not {value:g}")
+    if not options.adopt_after < options.lateness:
+        raise UserError("--adopt-after must be less than --lateness: else what a killed node left comes too late")
+    if not options.lateness <= options.idle:
+        raise UserError(
+            "--lateness must not be more than --idle: a run that has ended is waited for no longer than others"
+        )
+    folder, out = Path(options.stream), Path(options.out)
+    if options.available_now and folder.is_dir() and next(folder.rglob(f"*{SUFFIX}"), None) is None:
+        raise UserError(f"{folder}: no *{SUFFIX} file in that folder: name the folder that traces are written to")
+    return Watch(
+        folder, out, Path(options.checkpoint or out / "checkpoint"), options.trigger, options.until_idle,
+        options.available_now, Patience(options.lateness, options.idle), options.adopt_after,
+    )  # fmt: skip
+
+
+class _Ended:
+    """Whether, and by which signal, the stream was told to stop."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.number: int | None = None
+
+
+@contextmanager
+def _interrupts(ended: _Ended) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop the stream in good order; the second Ctrl-C does what it always does."""
+
+    def stop(number: int, _: object) -> None:
+        ended.number = number
+        ended.event.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Teller:
+    """Says on standard error how far it is, and each violation as it comes."""
+
+    def __init__(self, progress: Progress, out: Path) -> None:
+        self._progress, self._out = progress, out
+        self._violations = 0
+        self._told: int | None = None
+
+    def tell(self, seen: Seen) -> None:
+        from coterie.spark.stream_tables import fresh
+
+        assert seen.latest is not None
+        first = seen.latest - seen.batches + 1 if self._told is None else self._told + 1
+        for batch in range(first, seen.latest + 1):
+            count, rows = fresh(self._out, batch, SHOWN)
+            if count:
+                self._violations += count
+                self._progress.close()
+                for row in rows:
+                    print(f"{row['property']} in run {row['run']}: {row['text']}", file=sys.stderr)
+                if count > len(rows):
+                    print(f"... and {count - len(rows):,} more, in {self._out / 'violations'}", file=sys.stderr)
+        self._told = seen.latest
+        self._progress.update(seen.lines, f"batch {seen.latest}, {self._violations or 'no'} new violations")
+
+
+def _answer(outcome: Outcome, report: Path, interrupted: bool) -> dict[str, Json]:
+    by_property: dict[str, Json] = {p.name: outcome.by_property.get(p.name, 0) for p in properties()}
+    return {
+        "violations": outcome.violations,
+        "runs": outcome.runs,
+        "open_runs": outcome.open_runs,
+        "events": outcome.events,
+        "corrupt_lines": outcome.corrupt,
+        "ignored_events": outcome.ignored,
+        "late_events": outcome.late,
+        "properties": by_property,
+        "report": str(report),
+        "interrupted": interrupted,
+    }
+
+
+def _print(outcome: Outcome, report: Path) -> None:
+    rows = [(p.name, outcome.by_property.get(p.name, 0), p.sentence) for p in properties()]
+    print(table(["property", "violations", "what holds"], rows))
+    print(f"\n{outcome.events:,} events of {outcome.runs:,} runs: {outcome.violations or 'no'} violations")
+    if outcome.open_runs:
+        print(f"{outcome.open_runs:,} of the runs are not over: they were judged as if nothing more came of them")
+    if outcome.late:
+        print(f"{outcome.late:,} events came too late, when their place had been given up: see the table late")
+    if outcome.corrupt:
+        print(f"{outcome.corrupt:,} lines are no events: see the table corrupt")
+    if outcome.ignored:
+        print(f"{outcome.ignored:,} events were ignored: they stand behind a hole in their node's trace, or twice")
+    print(f"report: {report}")

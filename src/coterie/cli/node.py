@@ -1,0 +1,103 @@
+"""`coterie node`: one broker, until it is told to stop; `coterie up`: a broker in one word, for a laptop or a test."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+from coterie import log
+from coterie.cli.output import print_json
+from coterie.config import SECTIONS, Config, add_flags, flags_of, load_config
+from coterie.errors import UserError
+from coterie.node.node import Node, NodeConfig
+from coterie.runtime.aio import run as run_loop
+
+NODE_DESCRIPTION = """\
+Runs one broker for AMQP 0-9-1 clients until it gets SIGTERM or Ctrl-C: then its clients are told, what is not on disk
+is written, and it ends. Settings come from a TOML file, from the environment and from flags; later ones win.
+"""
+NODE_EPILOG = """\
+examples:
+  coterie node --data /var/lib/coterie                    keeps queues and persistent messages in that folder
+  coterie node --config node.toml                         everything from a file; `coterie settings` lists what there is
+  coterie node --amqp 0.0.0.0:5672                        for clients on other hosts; guest may not, so make a user
+  COTERIE_LISTEN_AMQP=127.0.0.1:5673 coterie node         the same by the environment
+
+exit codes: 0 it was stopped in good order; 1 it failed; 2 a setting is wrong, or a port or folder cannot be had
+"""
+UP_EPILOG = """\
+examples:
+  coterie up                       AMQP on 127.0.0.1:5672; everything is gone when it stops
+  coterie up --data ./broker       persistent messages and durable queues come back
+  coterie up --port 5680           somewhere else
+"""
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = subparsers.add_parser(
+        "node",
+        help="run one broker",
+        description=NODE_DESCRIPTION,
+        epilog=NODE_EPILOG,
+        formatter_class=raw,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file")
+    for section in SECTIONS:
+        add_flags(parser, section)
+    parser.set_defaults(run=run_node)
+    parser = subparsers.add_parser("up", help="a broker in one word", epilog=UP_EPILOG, formatter_class=raw)
+    parser.add_argument("--nodes", type=int, default=1, help="how many (default: %(default)s)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="what must survive a restart (default: nothing does)")
+    parser.add_argument("--port", type=int, default=5672, help="of AMQP (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
+    parser.set_defaults(run=run_up)
+
+
+def run_node(options: argparse.Namespace) -> int:
+    config = load_config(options.config, os.environ, flags_of(options))
+    return _serve(config, options.json if "json" in options else False)
+
+
+def run_up(options: argparse.Namespace) -> int:
+    if options.nodes != 1:
+        raise UserError(f"--nodes {options.nodes}: one node is what `coterie up` can start so far")
+    if not 0 <= options.port <= 65535:
+        raise UserError(f"--port {options.port} is no port")
+    flags: dict[str, dict[str, object]] = {"listen": {"amqp": f"127.0.0.1:{options.port}"}}
+    if options.data is not None:
+        flags["node"] = {"data": str(options.data)}
+    return _serve(load_config(None, os.environ, flags), options.json)
+
+
+def _serve(config: Config, as_json: bool) -> int:
+    log.setup(config.node.log_level, config.node.log_format)
+    name = config.node.name or f"{socket.gethostname()}-{os.getpid()}"
+    data = Path(config.node.data).absolute() if config.node.data else None
+    if data is not None:
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--data {data}: {error.strerror}") from None
+    parts = NodeConfig(name, data, config.listen, config.broker, config.amqp, config.store, config.users)
+    run_loop(_until_stopped(parts, as_json))
+    return 0
+
+
+async def _until_stopped(config: NodeConfig, as_json: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    node = Node(config)
+    try:
+        await node.start()
+        if as_json:
+            print_json({"name": config.name, "amqp": [str(endpoint) for endpoint in node.endpoints]})
+        await stop.wait()
+    finally:
+        await node.stop()

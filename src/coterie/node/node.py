@@ -1,0 +1,110 @@
+"""A node from its configuration: what it is made of, in which order it starts, in which order it stops.
+
+Start: the store recovers, the broker has its queues, the users are there, then the front doors open. Stop: the front
+doors shut, connections are told so and closed, what is not on disk is written, then the node is gone. Whatever fails
+on the way up is one clear error, and nothing is left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from coterie.amqp.server import Server
+from coterie.amqp.settings import AmqpSettings
+from coterie.broker.broker import Broker
+from coterie.broker.settings import BrokerSettings
+from coterie.broker.storage import NullStore, Store
+from coterie.broker.store import LogStore, StoreSettings
+from coterie.broker.users import USER, Users, UserSettings
+from coterie.errors import CoterieError, UserError
+from coterie.log import Log
+from coterie.node.settings import ListenSettings, endpoint
+from coterie.runtime.aio import AioRuntime
+from coterie.runtime.base import Endpoint
+
+log = Log(__name__)
+T = TypeVar("T")
+
+STOP_TIMEOUT = 30.0
+"""Seconds for clients to close and for the store to write what it holds."""
+
+
+@dataclass(slots=True)
+class NodeConfig:
+    """Everything that a node is told."""
+
+    name: str
+    data: Path | None = None
+    """Folder of what must survive a restart; None: nothing does."""
+    listen: ListenSettings = field(default_factory=ListenSettings)
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    amqp: AmqpSettings = field(default_factory=AmqpSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    users: UserSettings = field(default_factory=UserSettings)
+
+
+class Node:
+    """One of them, inside a running event loop."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.runtime = AioRuntime(config.name, disk_dir=config.data)
+        store: Store = NullStore() if config.data is None else LogStore(self.runtime, config.store)
+        self.store = store
+        self.broker = Broker(self.runtime, config.broker, store)
+        self.users = Users(self.runtime, store, config.users)
+        self.amqp = Server(self.runtime, self.broker, self.users, config.amqp)
+        self.closing: list[Callable[[], Awaitable[None]]] = []
+        """Other front doors: what to await, newest first, when the node stops."""
+
+    async def start(self) -> None:
+        """Raises CoterieError if it cannot."""
+        failed = await _done(self.broker.start)
+        if failed is not None:
+            raise failed if isinstance(failed, CoterieError) else CoterieError(f"the store cannot be read: {failed}")
+        kept = [(key, record) for (kind, key), record in self.broker.records.items() if kind == USER]
+        self.users.restore(kept)
+        self.broker.deleting_vhost.append(lambda vhost: self.users.forget_vhost(vhost.name))
+        listen = self.config.listen
+        if not (listen.amqp or listen.amqps):
+            raise UserError("listen.amqp and listen.amqps are both empty: no client could reach the node")
+        if listen.amqp:
+            self.amqp.listen(endpoint(listen.amqp, "listen.amqp"))
+        tls = listen.tls()
+        if tls is not None:
+            self.amqp.listen(endpoint(listen.amqps, "listen.amqps"), tls)
+        log.info("the node is up", name=self.config.name, data=self.config.data or "none")
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where AMQP clients reach it."""
+        return [listener.endpoint for listener in self.amqp.listeners]
+
+    async def stop(self) -> None:
+        """In good order; what takes too long is left."""
+        log.info("the node stops")
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                for close in reversed(self.closing):
+                    await close()
+                await _ended(self.amqp.stop)
+                await _ended(self.broker.stop)
+        except TimeoutError:
+            log.warning("the node did not stop in good order in time", seconds=STOP_TIMEOUT)
+        await self.runtime.close()
+
+
+def _done(call: Callable[[Callable[[T], None]], None]) -> asyncio.Future[T]:
+    """A call with a completion, to be awaited."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    call(lambda result: None if future.done() else future.set_result(result))
+    return future
+
+
+def _ended(call: Callable[[Callable[[], None]], None]) -> asyncio.Future[None]:
+    """The same for one that has no result."""
+    return _done(lambda done: call(lambda: done(None)))

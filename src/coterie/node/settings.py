@@ -1,0 +1,47 @@
+"""Where a node listens for clients, and with which certificates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.errors import UserError
+from coterie.runtime.base import Endpoint, TlsConfig
+from coterie.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ListenSettings:
+    """The front doors of a node, each as host:port; an empty one stays shut."""
+
+    amqp: str = setting("127.0.0.1:5672", "AMQP 0-9-1; port 0 takes a free one")
+    amqps: str = setting("", "AMQP 0-9-1 over TLS, usually port 5671; needs tls_cert and tls_key")
+    console: str = setting("127.0.0.1:15672", "HTTP API, metrics and console page")
+    tls_cert: str = setting("", "file with the node's certificate, and those between it and the authority")
+    tls_key: str = setting("", "file with its private key")
+    tls_ca: str = setting("", "file with the certificate of the authority that signs clients' certificates")
+    tls_clients: str = setting(
+        "none", "whether clients must show a certificate: it logs them in with EXTERNAL",
+        choices=("none", "optional", "required"),
+    )  # fmt: skip
+    tls_version: str = setting("1.2", "the oldest TLS that is spoken with clients", choices=("1.2", "1.3"))
+
+    def tls(self) -> TlsConfig | None:
+        """For `amqps`; None if that is shut. Raises UserError for half a configuration."""
+        if not self.amqps:
+            return None
+        if not (self.tls_cert and self.tls_key):
+            raise UserError("listen.amqps needs listen.tls_cert and listen.tls_key")
+        if self.tls_clients != "none" and not self.tls_ca:
+            raise UserError(f"listen.tls_clients = {self.tls_clients} needs listen.tls_ca")
+        return TlsConfig(
+            self.tls_cert, self.tls_key, self.tls_ca, 10.0, 1000,
+            verify=self.tls_clients, version=self.tls_version,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def endpoint(text: str, name: str) -> Endpoint:
+    """`host:port` or `[host]:port`. Raises UserError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535 or not host:
+        raise UserError(f"{name}: '{text}' is not host:port")
+    return Endpoint(host.removeprefix("[").removesuffix("]"), int(port))

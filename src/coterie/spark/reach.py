@@ -1,0 +1,37 @@
+"""Is everything there? Asked before Spark asks: it would keep asking for minutes, or end the process in silence."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import Sequence
+
+from coterie.errors import UserError
+
+REACH_SECONDS = 5.0
+"""How long a master or a server may take to accept a connection."""
+
+
+def need(*modules: str, extra: str) -> None:
+    """Raise UserError if one of these modules is not installed."""
+    if missing := [module for module in modules if not _installed(module)]:
+        raise UserError(f"this needs {', '.join(missing)}: pip install 'coterie[{extra}]'")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
+
+
+def reach(master: str, places: Sequence[tuple[str, int]]) -> None:
+    """Return if one of these places accepts connections; raise UserError if none does."""
+    why = []
+    for host, port in places:
+        try:
+            socket.create_connection((host, port), REACH_SECONDS).close()
+            return
+        except (OSError, OverflowError, UnicodeError) as error:
+            why.append(f"{host}:{port}: {(getattr(error, 'strerror', None) or str(error)).lower()}")
+    raise UserError(f"--master {master}: nobody is there ({'; '.join(why)})")

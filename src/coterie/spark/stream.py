@@ -1,0 +1,255 @@
+"""The audit as a stream: traces are judged while they are written (docs/audit-stream.md).
+
+Promises: every file that gets its name in the folder is read once; a violation that is certain is written with the
+batch that brought it, all others when their run is over; none is lost and none written twice, however often the stream
+is killed and started again with its checkpoint; events that come too late are set aside, not dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.audit.files import SUFFIX
+from coterie.audit.live import Patience
+from coterie.errors import UserError
+from coterie.runtime.aio.tracefile import adopt
+from coterie.spark import stream_tables as tables
+from coterie.spark.interrupt import aside
+from coterie.spark.schema import CORRUPT, RUNS, VIOLATIONS
+from coterie.spark.session import parallelism
+from coterie.spark.stream_chunks import CHUNK_DDL, gathered
+from coterie.spark.stream_state import STATE, Runs, verdicts
+from coterie.spark.stream_tables import LATE, OPEN, OUT_DDL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SETTINGS = {
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",  # else each batch is a snapshot
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),  # rows are chunks here, of any size
+    "spark.sql.files.ignoreMissingFiles": "true",  # whoever tidies the folder up should not stop the stream for ever
+}
+"""What the session of a stream needs besides."""
+PARTITIONS_MAX = 32
+POLL = 0.2
+STOP_SECONDS = 30.0
+BUSY = ("Initializing", "Processing new data")
+"""What Spark says of a query that is at work on something, or has not even looked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What to follow, and how."""
+
+    folder: Path
+    out: Path
+    checkpoint: Path
+    trigger: float = 5.0
+    """Seconds from one look at the folder to the next."""
+    until_idle: float | None = None
+    """Stop when nothing new has come for so many seconds; None: never."""
+    available_now: bool = False
+    """Stop when what is there by now is judged."""
+    patience: Patience = field(default_factory=Patience)
+    adopt_after: float = 5.0
+    """Seconds after which the segment of a killed node is taken for left."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """How far the stream is, since it was started."""
+
+    batches: int = 0
+    lines: int = 0
+    latest: int | None = None
+    """Number of the latest batch that is done."""
+    quiet: bool = False
+    """That batch found nothing new."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the tables say, with the runs that are not over."""
+
+    violations: int
+    runs: int
+    open_runs: int
+    events: int
+    ignored: int
+    late: int
+    corrupt: int
+    by_property: dict[str, int]
+
+
+@contextmanager
+def claimed(watch: Watch) -> Iterator[None]:
+    """The folders of a stream, for it alone; and for the same traces as before. Raises UserError if they are not."""
+    if not watch.folder.is_dir():
+        raise UserError(f"{watch.folder}: is no folder: a stream follows a folder into which traces are written")
+    out, folder = watch.out.absolute(), watch.folder.absolute()
+    if out == folder or folder in out.parents:
+        raise UserError(f"--out {watch.out}: is in the folder that is followed: choose one beside it")
+    try:
+        for each in (out, watch.checkpoint):
+            each.mkdir(parents=True, exist_ok=True)
+        lock = os.open(watch.checkpoint / "coterie.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{watch.checkpoint}: another stream works with this checkpoint") from None
+        _same(watch.checkpoint.absolute() / "coterie.json", {"folder": str(folder), "out": str(out)})
+        yield
+    finally:
+        os.close(lock)
+
+
+def _same(file: Path, now: dict[str, str]) -> None:
+    """Refuse to go on with a checkpoint that belongs to something else, or in a folder of something else."""
+    if not file.exists():
+        if any(path != file.parent for path in Path(now["out"]).iterdir()):
+            raise UserError(
+                f"--out {now['out']}: holds other things than a stream of this checkpoint: choose another one"
+            )
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps(now))
+        fresh.replace(file)
+    before = json.loads(file.read_text())
+    for what, value in now.items():
+        if before.get(what) != value:
+            raise UserError(f"{file.parent}: this checkpoint has the {what} {before.get(what)}: choose another one")
+
+
+class Stream:
+    """One query, from its start to the day that it is stopped."""
+
+    def __init__(self, spark: SparkSession, watch: Watch) -> None:
+        self._spark, self._watch = spark, watch
+        self.seen = Seen()
+        self.adopted = 0
+        self._query = self._start()
+
+    def _start(self) -> StreamingQuery:
+        spark, watch = self._spark, self._watch
+        spark.conf.set("spark.sql.shuffle.partitions", str(min(PARTITIONS_MAX, parallelism(spark))))
+        self.adopted = len(adopt(watch.folder, watch.adopt_after))
+        chunks = _lines(spark, watch.folder).mapInArrow(gathered, CHUNK_DDL)
+        rows = chunks.groupBy("what", "key").transformWithState(
+            statefulProcessor=Runs(watch.patience),
+            outputStructType=OUT_DDL,
+            outputMode="append",
+            timeMode="ProcessingTime",
+        )
+        writer = rows.writeStream.queryName("coterie audit").outputMode("append")
+        writer = writer.foreachBatch(partial(tables.write_batch, str(watch.out.absolute())))
+        writer = writer.option("checkpointLocation", str(watch.checkpoint.absolute()))
+        if watch.available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{round(watch.trigger * 1000)} milliseconds").start()
+
+    def follow(self, stopped: threading.Event, news: Callable[[Seen], None]) -> None:
+        """Until it is told to stop, or has done what it was to do. `news` is called after each batch."""
+        watch = self._watch
+        busy = adopted = time.monotonic()
+        try:
+            while not stopped.wait(POLL):
+                active, now = self._query.isActive, time.monotonic()
+                if self._progress():
+                    busy = busy if self.seen.quiet else now
+                    news(self.seen)
+                    if watch.available_now and self.seen.quiet:
+                        return  # timers alone would keep it going for ever
+                if not active:
+                    self._query.awaitTermination()  # raises, if it did not end by itself
+                    return
+                if self._query.status["message"].startswith(BUSY):
+                    busy = now
+                elif watch.until_idle is not None and now - busy >= watch.until_idle:
+                    return
+                if now - adopted >= watch.adopt_after:
+                    adopted = now
+                    self.adopted += len(adopt(watch.folder, watch.adopt_after))
+        finally:
+            self.stop()
+
+    def _progress(self) -> bool:
+        """Whether a batch has been done since the last time."""
+        seen, last = self.seen, self._query.lastProgress
+        if last is None or last.batchId == seen.latest:
+            return False
+        before = seen.latest
+        for progress in self._query.recentProgress:
+            done = "addBatch" in progress.durationMs  # else it only says that there was nothing to do
+            if done and (seen.latest is None or progress.batchId > seen.latest):
+                seen.batches += 1
+                seen.lines += progress.numInputRows
+                seen.latest = progress.batchId
+                seen.quiet = progress.numInputRows == 0
+        return seen.latest != before
+
+    def stop(self) -> None:
+        aside(self._query.stop, STOP_SECONDS)
+
+    def outcome(self) -> Outcome:
+        """What has been found since the checkpoint began. What is open is judged as if nothing more came of it."""
+        spark, out = self._spark, self._watch.out
+        self._judge_open()
+        both = [
+            (table, tables.read(spark, out, table, opened)) for opened in (False, True) for table in (VIOLATIONS, RUNS)
+        ]
+        violations = [frame for table, frame in both if table is VIOLATIONS]
+        over, opened = (_totals(frame) for table, frame in both if table is RUNS)
+        counted = violations[0].unionByName(violations[1]).groupBy("property").count().collect()
+        by_property = {row["property"]: int(row["count"]) for row in counted}
+        return Outcome(
+            sum(by_property.values()), over["runs"] + opened["runs"], opened["runs"], over["events"] + opened["events"],
+            over["ignored"] + opened["ignored"], tables.read(spark, out, LATE).count(),
+            tables.read(spark, out, CORRUPT).count(), by_property,
+        )  # fmt: skip
+
+    def _judge_open(self) -> None:
+        out = self._watch.out
+        if not any((self._watch.checkpoint / "commits").glob("[0-9]*")):
+            return  # not one batch is done: there is no state
+        reader = self._spark.read.format("statestore").option("stateVarName", STATE)
+        states = reader.load(str(self._watch.checkpoint.absolute())).where("NOT value.over").select("value.state")
+        rows = states.mapInArrow(verdicts, OUT_DDL).persist()
+        for table in (VIOLATIONS, RUNS):
+            tables.write(rows, table, str(out.absolute() / f"{OPEN}{table.name}"))
+        rows.unpersist()
+
+
+def _lines(spark: SparkSession, folder: Path) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    reader = (
+        spark.readStream.format("text").option("pathGlobFilter", f"*{SUFFIX}").option("recursiveFileLookup", "true")
+    )
+    return reader.load(str(folder.absolute())).select(
+        F.col("value").cast("binary"), F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+    )  # fmt: skip
+
+
+def _totals(runs: DataFrame) -> dict[str, int]:
+    from pyspark.sql import functions as F
+
+    row = runs.agg(
+        F.count("*").alias("runs"), F.coalesce(F.sum("events"), F.lit(0)).alias("events"),
+        F.coalesce(F.sum("ignored"), F.lit(0)).alias("ignored"),
+    ).first()  # fmt: skip
+    assert row is not None
+    return {name: int(row[name]) for name in ("runs", "events", "ignored")}

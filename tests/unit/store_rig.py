@@ -1,0 +1,228 @@
+"""A store on a simulated disk: queues that only a store sees, on a host that can crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from coterie.amqp.properties import Properties
+from coterie.broker.entry import Entry
+from coterie.broker.message import Message, make_message
+from coterie.broker.observer import Reason
+from coterie.broker.queue import Queue
+from coterie.broker.storage import Recovered
+from coterie.broker.store import LogStore, StoreSettings
+from coterie.errors import DiskError
+from coterie.runtime.base import Runtime
+from coterie.sim.clock import World
+from coterie.sim.disk import SimDisk
+from coterie.sim.network import Fabric
+from coterie.sim.node import Node
+
+T = TypeVar("T")
+
+SMALL = StoreSettings(
+    segment_bytes=2_000, record_bytes=500, reserve_bytes=0, positions_ahead=8, deliveries_ahead=4, compact_bytes=300,
+    read_bytes=256, load_bytes=400, load_gap=50, copy_max=60,
+)  # fmt: skip
+"""Everything happens after a few messages."""
+
+
+def persistent(body: bytes, key: str = "key", **properties: Any) -> Message:
+    return make_message("exchange", key, body, Properties(delivery_mode=2, **properties))
+
+
+def transient(body: bytes) -> Message:
+    return make_message("exchange", "key", body)
+
+
+@dataclass(eq=False)
+class Vhost:
+    name: str = "/"
+
+
+@dataclass(eq=False)
+class Line:
+    """What a store sees of a queue."""
+
+    store: LogStore
+    name: str = "q"
+    incarnation: int = 1
+    next_position: int = 1
+    vhost: Vhost = field(default_factory=Vhost)
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+    @property
+    def queue(self) -> Queue:
+        return cast(Queue, self)
+
+    def put(self, *messages: Message, expires: float | None = None, mark: int | str | None = None) -> list[Entry]:
+        entries = []
+        for message in messages:
+            entry = Entry(self.next_position, message, self.queue, len(message.body))
+            entry.expires, entry.mark = expires, mark
+            self.entries[entry.position] = entry
+            entries.append(entry)
+            self.next_position += 1
+        self.store.enqueued(self.queue, entries)
+        return entries
+
+    def fill(self, first: int, count: int, size: int = 40) -> list[Entry]:
+        """Messages that tell their positions."""
+        return self.put(*(persistent(body(self.name, n, size)) for n in range(first, first + count)))
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        self.store.acquired(self.queue, entries)
+
+    def take(self, entries: Sequence[Entry], reason: Reason = Reason.ACCEPTED) -> None:
+        for entry in entries:
+            del self.entries[entry.position]
+        self.store.dequeued(self.queue, entries, reason)
+
+    def restore(self, store: LogStore, found: Recovered) -> None:
+        """As a broker does it after a restart."""
+        self.store = store
+        next_position, entries = found.queues.get((self.vhost.name, self.name, self.incarnation), (1, []))
+        self.next_position = next_position
+        self.entries = {}
+        for item in entries:
+            entry = Entry(item.position, item.message, self.queue, item.size)
+            entry.stored, entry.redelivered, entry.mark = item.stored, item.redelivered, item.mark
+            self.entries[item.position] = entry
+
+
+def body(queue: str, number: int, size: int = 40) -> bytes:
+    return f"{queue}:{number}:".encode().ljust(size, b".")
+
+
+class PowerCut(BaseException):
+    """The power is lost in the middle of a disk operation."""
+
+
+class TroubledDisk(SimDisk):
+    """Asks before each operation, and after it has had its effect but before anybody is told."""
+
+    before: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+    sync_fails: Callable[[str], bool] = staticmethod(lambda name: False)
+
+    def sync(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        if self.sync_fails(name):
+            self._do((name,), 0.001, lambda: _refuse(name), done)
+        else:
+            super().sync(name, done)
+
+    def _do(self, names: Sequence[str], latency: float, work: Callable[[], T], done: Callable[[Any], None]) -> None:
+        def watched() -> T:
+            if self.before is not None:
+                self.before()
+            result = work()
+            if self.after is not None:
+                self.after()
+            return result
+
+        super()._do(names, latency, watched, done)
+
+
+def _refuse(name: str) -> None:
+    raise DiskError(f"{name}: input/output error")
+
+
+class Host:
+    """A simulated host with a store on its disk."""
+
+    disk: TroubledDisk
+    sync_fails: Callable[[str], bool] = staticmethod(lambda name: False)
+    """What the disk of the next start will be like."""
+
+    def __init__(self, seed: int | str = 1, settings: StoreSettings = SMALL, tear: bool = True) -> None:
+        self.world = World(seed)
+        self.node = Node(self.world, Fabric(self.world), "a")
+        self.node.platter.tear = tear
+        self.settings = settings
+        self.alarms: list[bool] = []
+        self.found: Recovered
+        self.store: LogStore
+        self.boot()
+
+    @property
+    def runtime(self) -> Runtime:
+        assert self.node.process is not None
+        return self.node.process
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {name: bytes(file.data) for name, file in self.node.platter.files.items()}
+
+    def boot(self) -> None:
+        runtime = self.node.boot()
+        self.disk = TroubledDisk(self.world, self.node.platter)
+        self.disk.owner = runtime.owner
+        self.disk.sync_fails = self.sync_fails
+        runtime.disk = self.disk
+        self.start(LogStore(runtime, self.settings))
+
+    def start(self, store: LogStore) -> None:
+        self.store = store
+        self.alarms = []
+        store.alarm = self.alarms.append
+        results: list[Recovered | Exception] = []
+        store.recover(results.append)
+        self.until(lambda: bool(results))
+        (result,) = results
+        if isinstance(result, Exception):
+            raise result
+        self.found = result
+
+    def crash(self, *lines: Line) -> Recovered:
+        """Power is lost; the next start recovers."""
+        self.node.crash()
+        self.boot()
+        for line in lines:
+            line.restore(self.store, self.found)
+        return self.found
+
+    def close(self, *lines: Line) -> Recovered:
+        """A proper end, and the next start."""
+        ended: list[bool] = []
+        self.store.close(lambda: ended.append(True))
+        self.until(lambda: bool(ended))
+        assert self.node.process is not None
+        self.node.exit(self.node.process.incarnation)
+        self.boot()
+        for line in lines:
+            line.restore(self.store, self.found)
+        return self.found
+
+    def run(self, seconds: float = 1.0) -> None:
+        self.world.run(self.world.time + seconds)
+
+    def turn(self) -> None:
+        """What is ready happens; no time passes."""
+        self.world.run(self.world.time)
+
+    def until(self, happened: Any, seconds: float = 60.0) -> None:
+        end = self.world.time + seconds
+        while not happened():
+            assert self.world.time < end, "it does not happen"
+            self.world.run(self.world.time + 0.001)
+
+    def sync(self) -> None:
+        """Until all that the store was told is durable."""
+        done: list[bool] = []
+        self.store.when_synced(self.store.written(), lambda: done.append(True))
+        self.until(lambda: bool(done))
+
+    def load(self, entries: Sequence[Entry]) -> Exception | None:
+        results: list[Exception | None] = []
+        self.store.load(entries, results.append)
+        self.until(lambda: bool(results))
+        return results[0]
+
+    def bodies(self, line: Line) -> dict[int, bytes]:
+        """What is in a queue, by position, read from disk where it is not in memory."""
+        missing = [entry for entry in line.entries.values() if entry.message is None]
+        if missing:
+            assert self.load(missing) is None
+        return {position: bytes(entry.message.body) for position, entry in line.entries.items() if entry.message}

@@ -1,0 +1,273 @@
+"""Dead letters: which messages become one, what they tell, and when they are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from broker_rig import Rig, bodies, headers
+
+from coterie.amqp.tables import Table
+from coterie.broker.entry import Entry
+from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.queue import Queue
+from coterie.broker.storage import NullStore
+
+
+def rig_with_grave(arguments: Table | None = None) -> tuple[Rig, Queue, Queue]:
+    """A queue `q` whose dead go to the queue `dead`."""
+    rig = Rig()
+    rig.exchange("dlx", "fanout")
+    grave = rig.declare("dead")
+    rig.bind("dlx", "dead")
+    queue = rig.declare("q", {"x-dead-letter-exchange": "dlx", **(arguments or {})})
+    return rig, queue, grave
+
+
+def only(queue: Queue) -> Entry:
+    (entry,) = queue.in_order()
+    return entry
+
+
+def deaths(entry: Entry) -> list[Table]:
+    found = headers(entry)["x-death"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_rejected_message_tells_where_when_and_why_it_died() -> None:
+    rig, queue, grave = rig_with_grave()
+    rig.publish("a", headers={"own": 1}, delivery_mode=2)
+    rig.consume(queue).reject()
+    letter = only(grave)
+    time = datetime.fromtimestamp(int(rig.runtime.wall()), UTC)
+    assert deaths(letter) == [
+        {"count": 1, "reason": "rejected", "queue": "q", "time": time, "exchange": "", "routing-keys": ["q"]}
+    ]
+    told = {name: value for name, value in headers(letter).items() if name != "x-death"}
+    assert told == {
+        "own": 1,
+        "x-first-death-exchange": "", "x-first-death-queue": "q", "x-first-death-reason": "rejected",
+        "x-last-death-exchange": "", "x-last-death-queue": "q", "x-last-death-reason": "rejected",
+    }  # fmt: skip
+    assert letter.message is not None
+    assert (letter.message.exchange, letter.message.key, letter.message.persistent) == ("dlx", "q", True)
+    assert queue.counters.dead_lettered == 1
+
+
+def test_an_expired_message_is_a_dead_letter_that_does_not_expire_again() -> None:
+    rig, _, grave = rig_with_grave()
+    rig.publish("a", expiration="100")
+    rig.run(0.2)
+    letter = only(grave)
+    assert deaths(letter)[0]["reason"] == "expired"
+    assert deaths(letter)[0]["original-expiration"] == "100"
+    assert letter.message is not None
+    assert letter.message.properties().expiration is None
+    assert letter.expires is None
+
+
+def test_an_evicted_message_is_a_dead_letter() -> None:
+    rig, _, grave = rig_with_grave({"x-max-length": 1})
+    rig.publish("a", "b", "c")
+    assert bodies(grave) == ["a", "b"]
+    assert [deaths(entry)[0]["reason"] for entry in grave.in_order()] == ["maxlen", "maxlen"]
+
+
+def test_what_a_ring_lets_go_of_is_a_dead_letter_whoever_holds_it() -> None:
+    rig, queue, grave = rig_with_grave({"x-max-length": 1, "x-overflow": "ring"})
+    client = rig.consume(queue, prefetch=1)
+    rig.publish("a")
+    rig.publish("b")
+    client.reject("a")
+    assert bodies(grave) == ["a"]
+
+
+def test_a_message_given_back_too_often_is_a_dead_letter() -> None:
+    rig, queue, grave = rig_with_grave({"x-delivery-limit": 0})
+    rig.publish("a")
+    rig.consume(queue).release()
+    assert deaths(only(grave))[0]["reason"] == "delivery_limit"
+
+
+def test_a_refused_publish_may_be_a_dead_letter() -> None:
+    rig, queue, grave = rig_with_grave({"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
+    publishes = rig.publish("a", "b")
+    assert [publish.refused for publish in publishes] == [False, True]
+    assert (bodies(queue), bodies(grave)) == (["a"], ["b"])
+    assert deaths(only(grave))[0]["reason"] == "maxlen"
+
+
+def test_what_is_purged_deleted_replaced_or_moved_is_no_dead_letter() -> None:
+    rig, _, grave = rig_with_grave({"x-last-value-key": "k"})
+    rig.declare("elsewhere")
+    rig.publish("1", "2", headers={"k": "a"})
+    rig.ask(lambda done: rig.vhost.move("q", "elsewhere", 1, done))
+    rig.publish("3")
+    rig.purge()
+    rig.publish("4")
+    rig.delete("q")
+    assert bodies(grave) == []
+
+
+def test_the_dead_letter_routing_key_replaces_the_messages_own() -> None:
+    rig = Rig()
+    grave = rig.declare("dead")
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    rig.publish("a")
+    rig.consume(queue).reject()
+    letter = only(grave)
+    assert letter.message is not None
+    assert letter.message.key == "dead"
+    assert deaths(letter)[0]["routing-keys"] == ["q"]
+
+
+def test_deaths_are_told_with_the_last_one_first_and_counted_by_queue_and_reason() -> None:
+    rig = Rig()
+    retry = rig.declare("retry", {"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "retry"})
+    rig.publish("a")
+    for _ in range(3):
+        client = rig.consume(queue)
+        client.reject()
+        client.cancel()
+        assert bodies(retry) == ["a"]
+        rig.run(0.2)
+    told = [(death["queue"], death["reason"], death["count"]) for death in deaths(only(queue))]
+    assert told == [("retry", "expired", 3), ("q", "rejected", 3)]
+    assert headers(only(queue))["x-first-death-queue"] == "q"
+    assert headers(only(queue))["x-last-death-queue"] == "retry"
+
+
+def test_a_letter_that_goes_round_without_a_reject_is_dropped() -> None:
+    rig = Rig()
+    rig.declare("a", {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "b"})
+    rig.declare("b", {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "a"})
+    rig.publish("round", key="a")
+    rig.run(1)
+    assert [queue.counters.expired for queue in rig.vhost.queues.values()] == [1, 1]
+    assert [queue.ready for queue in rig.vhost.queues.values()] == [0, 0]
+
+
+def test_a_queue_that_is_its_own_grave_keeps_what_is_rejected_and_not_what_expires() -> None:
+    rig = Rig()
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-message-ttl": 1000})
+    rig.publish("a")
+    client = rig.consume(queue, prefetch=1)
+    client.reject()
+    rig.run()
+    assert client.bodies() == ["a", "a"]
+    client.close()
+    rig.run(2)
+    assert queue.ready == 0
+
+
+def test_a_letter_that_cannot_be_routed_is_dropped_once() -> None:
+    rig = Rig()
+    queue = rig.declare("q", {"x-dead-letter-exchange": "nowhere"})
+    rig.publish("a")
+    rig.consume(queue).reject()
+    assert not queue.entries
+    assert (queue.counters.rejected, queue.counters.dead_lettered) == (1, 0)
+
+
+def test_a_letter_reaches_every_queue_of_its_exchange_once() -> None:
+    rig, queue, grave = rig_with_grave()
+    second = rig.declare("second")
+    rig.bind("dlx", "second")
+    rig.bind("dlx", "second", "another key")
+    rig.publish("a")
+    rig.consume(queue).reject()
+    assert (bodies(grave), bodies(second)) == (["a"], ["a"])
+
+
+def test_a_full_grave_that_refuses_gets_no_more_letters() -> None:
+    rig = Rig()
+    rig.exchange("dlx", "fanout")
+    grave = rig.declare("dead", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    rig.bind("dlx", "dead")
+    queue = rig.declare("q", {"x-dead-letter-exchange": "dlx"})
+    rig.publish("a", "b")
+    rig.consume(queue).reject()
+    assert bodies(grave) == ["a"]
+    assert grave.counters.refused == 1
+
+
+def test_a_long_chain_of_overflowing_graves_is_worked_off() -> None:
+    rig = Rig()
+    count = 2000
+    for number in range(count):
+        following = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"q{number + 1}"}
+        rig.declare(f"q{number}", {"x-max-length": 0, **following})
+    last = rig.declare(f"q{count}")
+    rig.publish("a", key="q0")
+    letter = only(last)
+    assert len(deaths(letter)) == 100
+    assert deaths(letter)[0]["queue"] == f"q{count - 1}"
+
+
+def test_headers_of_a_client_that_only_look_like_deaths_do_no_harm() -> None:
+    rig, queue, grave = rig_with_grave()
+    for value in ("text", 5, [1, "x", {"count": "many", "queue": "q", "reason": "rejected"}], {"queue": "q"}):
+        rig.publish("a", headers={"x-death": value})
+        client = rig.consume(queue)
+        client.reject()
+        client.cancel()
+        assert deaths(only(grave))[0]["count"] == 1
+        rig.get("dead", no_ack=True)
+
+
+def test_further_routing_keys_go_along_unless_the_queue_has_a_key_for_its_dead() -> None:
+    rig = Rig()
+    first, second = rig.declare("first"), rig.declare("second")
+    rig.exchange("dlx")
+    for name in ("first", "second"):
+        rig.bind("dlx", name, name)
+    queue = rig.declare("q", {"x-dead-letter-exchange": "dlx"})
+    rig.bind("amq.direct", "q", "first")
+    rig.publish("a", exchange="amq.direct", key="first", headers={"CC": ["second"]})
+    client = rig.consume(queue)
+    client.reject()
+    assert (bodies(first), bodies(second)) == (["a"], ["a"])
+    assert deaths(only(first))[0]["routing-keys"] == ["first", "second"]
+
+
+class Units(NullStore):
+    """A store that writes down what it is told together."""
+
+    durable = True
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.units: list[list[str]] = []
+
+    def begin(self) -> None:
+        if not self.depth:
+            self.units.append([])
+        self.depth += 1
+
+    def end(self) -> None:
+        self.depth -= 1
+
+    def tell(self, what: str) -> None:
+        if self.depth:
+            self.units[-1].append(what)
+
+    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        self.tell(f"+{queue.name}:{len(entries)}")
+
+    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+        self.tell(f"-{queue.name}:{len(entries)}")
+
+
+def test_the_store_is_told_of_a_death_and_its_letters_as_one_unit() -> None:
+    store = Units()
+    rig = Rig(store=store)
+    rig.declare("dead", durable=True)
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}, durable=True)
+    rig.publish("a", "b")
+    store.units.clear()
+    rig.consume(queue).reject()
+    assert store.units == [["-q:2", "+dead:2"]]
+    assert isinstance(store, QueueObserver)
+    assert store.depth == 0

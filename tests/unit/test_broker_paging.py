@@ -1,0 +1,227 @@
+"""Long durable queues: their tail is on disk, and nobody notices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_rig import Rig, Shelf, bodies, text
+
+from coterie.amqp.tables import Table
+from coterie.broker.entry import Entry
+from coterie.broker.message import Message
+from coterie.broker.queue import Queue
+from coterie.broker.settings import BrokerSettings
+from coterie.broker.storage import Damaged
+
+SETTINGS = BrokerSettings(
+    memory_high=0, queue_resident_max=100, page_batch=4, page_interval=0.1, page_retry=1.0, page_tries=3
+)
+COUNT = 50
+"""Of bodies of ten bytes: five times what may stay in memory."""
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [f"{number:010}" for number in range(first, last)]
+
+
+def paged(arguments: Table | None = None) -> tuple[Rig, Shelf, Queue]:
+    """A queue of which all but the head is on disk."""
+    store = Shelf()
+    store.at_once = True
+    rig = Rig(SETTINGS, store)
+    queue = rig.declare(arguments=arguments, durable=True)
+    rig.publish(*numbers(0, COUNT), delivery_mode=2)
+    rig.run(0.2)
+    assert queue.pager.resident <= 100
+    assert queue.pager.paged == COUNT - 5
+    return rig, store, queue
+
+
+def test_all_but_the_head_is_paged_out_and_consumers_get_everything_in_order() -> None:
+    rig, store, queue = paged()
+    client = rig.consume(queue, prefetch=3)
+    seen: list[str] = []
+    while True:
+        seen += client.bodies()
+        client.accept()
+        rig.run()
+        if not client.held and not store.serve():
+            break
+    assert seen == numbers(0, COUNT)
+    assert (queue.pager.paged, queue.pager.paged_bytes, len(queue.entries)) == (0, 0, 0)
+
+
+def test_what_is_not_on_disk_yet_stays_in_memory_until_it_is() -> None:
+    store = Shelf()
+    rig = Rig(SETTINGS, store)
+    store.at_once = True
+    queue = rig.declare(durable=True)
+    store.at_once = False
+    store.sync()
+    from broker_rig import message
+
+    from coterie.broker.publish import Publish
+
+    rig.vhost.publish([Publish(message(body, delivery_mode=2)) for body in numbers(0, COUNT)], lambda: None)
+    rig.run(0.5)
+    assert queue.pager.paged == 0
+    store.sync()
+    rig.run(0.5)
+    assert queue.pager.paged == COUNT - 5
+
+
+def test_transient_messages_cannot_be_paged_out() -> None:
+    store = Shelf()
+    store.at_once = True
+    rig = Rig(SETTINGS, store)
+    queue = rig.declare(durable=True)
+    rig.publish(*numbers(0, COUNT))
+    rig.run(1)
+    assert queue.pager.paged == 0
+    rig.publish(*numbers(0, COUNT), delivery_mode=2)
+    rig.run(1)
+    assert queue.pager.paged == COUNT
+
+
+def test_a_queue_that_keeps_growing_stays_paged() -> None:
+    rig, _, queue = paged()
+    for _ in range(5):
+        rig.publish(*numbers(0, COUNT), delivery_mode=2)
+        rig.run(0.2)
+        assert queue.pager.resident <= 100
+
+
+def test_get_waits_for_the_disk() -> None:
+    rig, store, queue = paged()
+    for number in range(5):
+        got = rig.get(no_ack=True)
+        assert got is not None
+        assert text(got) == numbers(number, number + 1)[0]
+    results: list[object] = []
+    rig.vhost.get("q", "me", False, results.append)
+    assert results == []
+    store.serve()
+    (result,) = results
+    entry = result.entry  # type: ignore[attr-defined]
+    assert text(entry) == numbers(5, 6)[0]
+    assert queue.unacked == 1
+
+
+def test_purging_and_deleting_need_nothing_from_disk() -> None:
+    rig, store, queue = paged()
+    assert rig.purge() == COUNT
+    assert (queue.pager.paged, queue.pager.paged_bytes, store.contents) == (0, 0, {})
+
+
+def test_a_dead_letter_is_brought_from_disk_and_held_until_then() -> None:
+    rig, store, queue = paged({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 60})
+    grave = rig.declare("dead", durable=True)
+    for _ in range(5):
+        rig.get(no_ack=True)
+    rig.publish(*numbers(50, 75), delivery_mode=2)
+    assert (queue.ready, queue.unacked, grave.ready) == (60, 10, 0)
+    store.serve()
+    assert (queue.ready, queue.unacked) == (60, 0)
+    assert bodies(grave) == numbers(5, 15)
+    assert queue.pager.paged == COUNT - 15
+
+
+def test_what_expires_on_disk_is_dropped_unread_if_nobody_wants_it() -> None:
+    store = Shelf()
+    store.at_once = True
+    rig = Rig(SETTINGS, store)
+    queue = rig.declare(arguments={"x-message-ttl": 1000}, durable=True)
+    rig.publish(*numbers(0, COUNT), delivery_mode=2)
+    rig.run(2)
+    assert (len(queue.entries), queue.pager.paged, store.serve()) == (0, 0, 0)
+
+
+def test_reading_a_range_leaves_it_on_disk() -> None:
+    _, store, queue = paged()
+    found: list[str] = []
+
+    def done(result: Sequence[tuple[Entry, Message]] | Exception) -> None:
+        assert not isinstance(result, Exception)
+        found.extend(message.body.decode() for _, message in result)
+
+    queue.read(3, 30, 20, done)
+    store.serve()
+    assert found == numbers(2, 22)
+    assert queue.pager.paged == COUNT - 5
+
+
+def test_reading_does_not_miss_what_left_the_queue_meanwhile() -> None:
+    rig, store, queue = paged()
+    results: list[object] = []
+    queue.read(1, 30, 30, results.append)
+    rig.purge()
+    store.serve()
+    (result,) = results
+    assert isinstance(result, list)
+    assert len(result) == 5
+
+
+def test_what_the_disk_does_not_give_back_is_lost_after_some_tries_and_the_rest_goes_on() -> None:
+    rig, store, queue = paged()
+    client = rig.consume(queue, no_ack=True)
+    assert client.bodies() == numbers(0, 5)
+    store.broken = True
+    for _ in range(3):
+        store.serve()
+        assert queue.ready == COUNT - 5 or queue.counters.lost == 4
+        rig.run(1.1)
+    assert queue.counters.lost == 4
+    store.broken = False
+    while store.serve():
+        rig.run()
+    assert client.bodies() == numbers(9, COUNT)
+    assert queue.ready == 0
+
+
+def test_what_is_damaged_for_good_is_lost_at_once_and_nothing_else_is() -> None:
+    rig, store, queue = paged()
+    client = rig.consume(queue, no_ack=True)
+    for position in (7, 8):
+        del store.contents[queue.entries[position].stored]
+    store.error = Damaged("no")
+    while store.serve():
+        rig.run()
+    assert client.bodies() == [body for body in numbers(0, COUNT) if body not in numbers(6, 8)]
+    assert (queue.ready, queue.counters.lost) == (0, 2)
+
+
+def test_a_damaged_message_that_must_die_is_lost_and_the_others_are_letters() -> None:
+    rig, store, queue = paged({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 50})
+    grave = rig.declare("dead", durable=True)
+    for _ in range(5):
+        rig.get(no_ack=True)
+    del store.contents[queue.entries[7].stored]
+    store.error = Damaged("no")
+    rig.publish(*numbers(50, 59), delivery_mode=2)
+    while store.serve():
+        rig.run()
+    assert bodies(grave) == ["0000000005", "0000000007", "0000000008"]
+    assert (queue.unacked, queue.counters.lost) == (0, 1)
+
+
+def test_a_failing_disk_that_recovers_loses_nothing() -> None:
+    rig, store, queue = paged()
+    client = rig.consume(queue, no_ack=True)
+    store.broken = True
+    store.serve()
+    rig.run(1.1)
+    store.broken = False
+    while store.serve():
+        rig.run()
+    assert client.bodies() == numbers(0, COUNT)
+    assert queue.counters.lost == 0
+
+
+def test_a_queue_deleted_while_its_messages_are_brought_stays_deleted() -> None:
+    rig, store, queue = paged()
+    client = rig.consume(queue, no_ack=True)
+    rig.delete("q")
+    store.serve()
+    rig.run(2)
+    assert client.bodies() == numbers(0, 5)
+    assert (queue.pager.paged, queue.entries) == (0, {})

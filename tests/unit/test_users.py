@@ -1,0 +1,241 @@
+"""Users: who may log in, from where, how often, and what they may do."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+
+from coterie.amqp.codes import ACCESS_REFUSED
+from coterie.amqp.tables import encode_table
+from coterie.broker.passwords import Hash, given
+from coterie.broker.storage import NullStore, Record
+from coterie.broker.users import USER, Permissions, User, Users, UserSettings, is_loopback
+from coterie.errors import ProtocolError, UserError
+from coterie.runtime.base import Endpoint
+from coterie.sim.clock import World
+from coterie.sim.network import Fabric
+from coterie.sim.node import Node
+
+HERE, ELSEWHERE = Endpoint("127.0.0.1", 40000), Endpoint("10.1.1.1", 40000)
+
+
+class Kept(NullStore):
+    """Remembers the records."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], Record] = {}
+
+    def save(self, kind: str, key: str, value: Record | None) -> None:
+        if value is None:
+            self.records.pop((kind, key), None)
+        else:
+            self.records[kind, key] = value
+
+
+class Door:
+    """Users on the simulated runtime."""
+
+    def __init__(self, settings: UserSettings | None = None) -> None:
+        self.world = World(1)
+        self.runtime = Node(self.world, Fabric(self.world), "n1").boot()
+        self.store = Kept()
+        self.users = Users(self.runtime, self.store, settings)
+
+    def put(self, name: str, password: str | Hash | None = "secret", tags: tuple[str, ...] = ()) -> User:
+        answers: list[User | UserError] = []
+        self.users.put(name, password, tags, answers.append)
+        self.run()
+        assert isinstance(answers[0], User)
+        return answers[0]
+
+    def run(self, seconds: float = 1.0) -> None:
+        self.world.run(self.world.time + seconds)
+
+    def login(
+        self, name: str, password: str, peer: Endpoint = ELSEWHERE, mechanism: str = "PLAIN"
+    ) -> User | ProtocolError:
+        if mechanism == "PLAIN":
+            response = f"\0{name}\0{password}".encode()
+        else:
+            response = encode_table({"LOGIN": name, "PASSWORD": password})[4:]
+        return self.answer(mechanism, response, peer)
+
+    def answer(
+        self, mechanism: str, response: bytes, peer: Endpoint = ELSEWHERE, certificate: str | None = None
+    ) -> User | ProtocolError:
+        answers: list[User | ProtocolError] = []
+        self.users.login(mechanism, response, peer, certificate, answers.append)
+        self.run()
+        assert len(answers) == 1
+        return answers[0]
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+def refused(answer: User | ProtocolError) -> bool:
+    return isinstance(answer, ProtocolError) and answer.reply_code == ACCESS_REFUSED
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN"])
+def test_the_right_password_logs_in_and_a_wrong_one_does_not(door: Door, mechanism: str) -> None:
+    user = door.put("ann")
+    assert door.login("ann", "secret", mechanism=mechanism) is user
+    assert refused(door.login("ann", "Secret", mechanism=mechanism))
+    assert refused(door.login("ann", "", mechanism=mechanism))
+
+
+def test_a_wrong_password_and_an_unknown_name_read_alike(door: Door) -> None:
+    door.put("ann")
+    wrong, unknown = door.login("ann", "no"), door.login("bob", "no")
+    assert str(wrong) == str(unknown)
+    assert refused(wrong)
+
+
+@pytest.mark.parametrize("response", [b"", b"\0ann", b"\0ann\0se\0cret", b"\0\xff\xfe\0x", b"\1\2\3"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN"])
+def test_garbage_instead_of_a_login_is_refused(door: Door, mechanism: str, response: bytes) -> None:
+    door.put("ann")
+    assert refused(door.answer(mechanism, response))
+
+
+def test_a_password_is_never_kept_as_it_is(door: Door) -> None:
+    door.put("ann", "correct horse")
+    assert "correct horse" not in str(door.store.records)
+
+
+def test_the_same_password_of_two_users_is_kept_differently(door: Door) -> None:
+    one, two = door.put("ann"), door.put("bob")
+    assert one.password is not None
+    assert two.password is not None
+    assert one.password.text != two.password.text
+
+
+def test_a_changed_password_counts_at_once(door: Door) -> None:
+    door.put("ann", "old")
+    assert not refused(door.login("ann", "old"))
+    door.put("ann", "new")
+    assert refused(door.login("ann", "old"))
+    assert not refused(door.login("ann", "new"))
+
+
+def test_users_come_back_from_their_records(door: Door) -> None:
+    door.put("ann", tags=("management",))
+    door.users.permit("ann", "/", Permissions("^a", ".*", ""), lambda _: None)
+    again = Door()
+    again.users.restore([(key, record) for (kind, key), record in door.store.records.items() if kind == USER])
+    user = again.login("ann", "secret")
+    assert isinstance(user, User)
+    assert user.tags == ("management",)
+    assert user.may("/", "configure", "apple")
+    assert again.users.get("guest") is None
+
+
+def test_a_new_broker_has_guest_from_this_host_only(door: Door) -> None:
+    door.users.restore([])
+    assert not refused(door.login("guest", "guest", HERE))
+    assert refused(door.login("guest", "guest", ELSEWHERE))
+
+
+def test_a_new_broker_has_no_guest_if_told_so() -> None:
+    door = Door(UserSettings(guest=False))
+    door.users.restore([])
+    assert refused(door.login("guest", "guest", HERE))
+
+
+def test_a_certificate_logs_in_the_user_of_its_name(door: Door) -> None:
+    user = door.put("ann", None)
+    assert door.answer("EXTERNAL", b"", certificate="ann") is user
+    assert refused(door.answer("EXTERNAL", b"", certificate="bob"))
+    assert refused(door.answer("EXTERNAL", b"", certificate=None))
+
+
+def test_a_user_without_a_password_cannot_log_in_with_one(door: Door) -> None:
+    door.put("ann", None)
+    assert refused(door.login("ann", ""))
+    assert refused(door.login("ann", "x"))
+
+
+def test_too_many_wrong_logins_from_an_address_lock_it_out_for_a_while() -> None:
+    door = Door(UserSettings(login_failures_max=3, login_window=60.0))
+    door.put("ann")
+    for _ in range(3):
+        assert refused(door.login("ann", "no"))
+    assert refused(door.login("ann", "secret"))
+    assert not refused(door.login("ann", "secret", HERE))
+    door.run(61.0)
+    assert not refused(door.login("ann", "secret"))
+
+
+def test_a_deleted_user_is_gone_and_whoever_listens_is_told(door: Door) -> None:
+    door.put("ann")
+    told: list[str] = []
+    door.users.removed.append(told.append)
+    answers: list[bool] = []
+    door.users.delete("ann", answers.append)
+    door.users.delete("ann", answers.append)
+    assert (answers, told) == ([True, False], ["ann"])
+    assert refused(door.login("ann", "secret"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "may"),
+    [(".*", "q", True), ("^a", "ab", True), ("^a", "ba", False), ("b", "abc", True), ("", "q", False), ("", "", True)],
+)
+def test_permissions_are_patterns_that_are_searched_for(door: Door, pattern: str, name: str, may: bool) -> None:
+    user = door.put("ann")
+    door.users.permit("ann", "/", Permissions(read=pattern), lambda _: None)
+    assert user.may("/", "read", name) is may
+    assert not user.may("/other", "read", name)
+
+
+def test_a_taken_permission_counts_from_the_next_question_on(door: Door) -> None:
+    user = door.put("ann")
+    door.users.permit("ann", "/", Permissions(".*", ".*", ".*"), lambda _: None)
+    assert user.may("/", "write", "x")
+    door.users.permit("ann", "/", None, lambda _: None)
+    assert not user.may("/", "write", "x")
+    assert not user.may_enter("/")
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="not a pattern"):
+        Permissions(read="(")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256])
+def test_names_and_passwords_that_cannot_be_are_refused(door: Door, name: str) -> None:
+    answers: list[User | UserError] = []
+    door.users.put(name, "secret", (), answers.append)
+    door.users.put("ann", "", (), answers.append)
+    assert all(isinstance(answer, UserError) for answer in answers)
+    assert len(answers) == 2
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_hashes_from_definitions_of_rabbitmq_are_understood(door: Door, algorithm: str) -> None:
+    salt = b"\1\2\3\4"
+    raw = salt + hashlib.new(algorithm, salt + b"secret").digest()
+    kept = given(f"rabbit_password_hashing_{algorithm}", base64.b64encode(raw).decode())
+    user = door.put("ann", kept)
+    assert door.login("ann", "secret") is user
+    assert refused(door.login("ann", "other"))
+
+
+@pytest.mark.parametrize(("algorithm", "text"), [("md5", "QUJD"), ("scrypt", "not base64!")])
+def test_hashes_that_nobody_understands_are_refused(algorithm: str, text: str) -> None:
+    with pytest.raises(UserError):
+        given(algorithm, text)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False)],
+)
+def test_this_host_is_known_by_all_of_its_loopback_addresses(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+    assert not is_loopback("localhost.example")
