@@ -35,6 +35,7 @@ FAST = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": QUICK,
     "spark.executor.memory": "512m",
+    "spark.python.task.killTimeout": "200ms",
     "spark.executor.extraJavaOptions": QUICK,
 }
 """What makes small jobs quick: a session takes half as long to start, a small streaming query a third."""
@@ -98,6 +99,7 @@ def connect_server(folder: Path, python: Path | None = None) -> Iterator[str]:
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.python.task.killTimeout": "200ms",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
         "spark.driver.extraJavaOptions": QUICK,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -43,6 +44,8 @@ class Script:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                # Tests that run in the background ignore Ctrl-C, and programs inherit that.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self._lines: Queue[str | None] = Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -167,7 +167,7 @@ def await_mark(mark: Path) -> int:
     return int(mark.read_text())
 
 
-def test_an_interrupt_cancels_the_job_and_the_session_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_signal_cancels_the_job_and_the_session_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
 
     def sleep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,15 +182,15 @@ def test_an_interrupt_cancels_the_job_and_the_session_goes_on(spark: SparkSessio
 
     def interrupt() -> None:
         await_mark(mark)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    handler = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), interruptible(spark):
         spark.range(0, 1, numPartitions=1).mapInArrow(sleep, "id long").collect()
     thread.join()
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(signal.SIGTERM) is handler
     assert spark.range(5).count() == 5
     assert not wait_gone([await_mark(mark)])
 

@@ -139,6 +139,25 @@ def test_a_command_sees_what_other_channels_of_the_connection_published_before_i
     assert declared["message_count"] == 3
 
 
+def test_a_permission_that_is_taken_away_counts_from_the_next_read_on() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.publish(1, "amq.fanout", "", b"x")
+    rig.permit("guest", write="^nothing$")
+    client.publish(1, "amq.fanout", "", b"x")
+    (close,) = client.heard()
+    assert (close.name, close["reply_code"]) == ("channel.close", 403)
+
+
+def test_an_exchange_that_another_channel_deletes_is_gone_for_the_next_publish() -> None:
+    client = Rig().client(channels=2)
+    client.call(2, "exchange.declare", exchange="x", type="fanout")
+    delete = METHODS["exchange.delete"].frame(2, exchange="x", no_wait=True)
+    client.raw(publish_frames(1, "x", "", b"1") + delete + publish_frames(1, "x", "", b"2"))
+    (close,) = client.heard()
+    assert (close.name, close["reply_code"]) == ("channel.close", 404)
+
+
 # Confirms.
 
 

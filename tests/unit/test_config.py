@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.config import NodeSettings, add_flags, flags_of, load_config, plain, spellings
+from coterie.config import SECTIONS, NodeSettings, add_flags, flags_of, load_config, plain, spellings
 from coterie.errors import UserError
 from coterie.group.presets import preset
 from coterie.group.stack import Layer
@@ -112,7 +112,8 @@ def test_a_stack_without_protocols_is_refused(file: Path) -> None:
 
 def test_every_setting_has_a_flag_and_what_was_given_by_flags_is_read_back() -> None:
     parser = argparse.ArgumentParser()
-    add_flags(parser, "node")
+    for section in SECTIONS:
+        add_flags(parser, section)
     text = parser.format_help()
     for item in spellings():
         assert item.flag in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_rig import SMALL, Host, Line, body
+from store_rig import SMALL, Host, Line, body, persistent
 
 from coterie.broker.store import StoreSettings
 
@@ -171,6 +171,27 @@ def test_what_a_failed_sync_may_have_lost_is_written_to_another_segment() -> Non
     assert found.damage == []
     assert found.records == {("user", "a"): {"n": 1}}
     assert host.bodies(line) == expected
+
+
+def test_a_shared_message_that_had_to_be_written_again_is_forgotten_once_all_its_queues_are_done_with_it() -> None:
+    host = Host()
+    lines = [Line(host.store, name) for name in "abc"]
+    for line in lines:
+        host.store.opened(line.queue)
+    host.sync()
+    failures = iter([True])
+    host.disk.sync_fails = lambda name: next(failures, False)
+    message = persistent(b"shared")
+    for line in lines:
+        line.put(message)
+    host.run(5)
+    host.sync()
+    assert host.alarms == [True, False]
+    for line in lines:
+        line.take(list(line.entries.values()))
+    host.sync()
+    assert host.store.stats()["messages"] == 0
+    assert (host.store.index.refers, host.store.index.shared, host.store.index.orphans) == ({}, {}, {})
 
 
 def test_a_file_that_was_given_up_may_still_hold_what_was_written_again_and_it_counts_once() -> None:

@@ -79,9 +79,9 @@ class Channel(Sink):
         self._accepts: Settled = {}
         self._hungry: dict[Subscription, None] = {}
         """Have more room than before."""
-        self._wiring = -1
+        self._moment = 0
         self._checked: dict[str, None] = {}
-        """Exchanges that can be published to, as of that state of the wiring."""
+        """Exchanges that may be published to, as was found at that moment."""
         self._busy = False
         """A command has not been answered yet."""
         self._backlog: deque[tuple[Callable[..., object], tuple[bytes, ...]]] = deque()
@@ -145,11 +145,11 @@ class Channel(Sink):
             raise ProtocolError(RESOURCE_ERROR, f"unfinished messages of more than {limit:,} bytes (partial_max)")
 
     def _check_publish(self, exchange: str) -> None:
-        self.connection.permit("write", "exchange", exchange)
-        if self._wiring != self.vhost.wiring:
-            self._wiring = self.vhost.wiring
+        if self._moment != self.connection.moment:
+            self._moment = self.connection.moment
             self._checked.clear()
         if exchange not in self._checked:
+            self.connection.permit("write", "exchange", exchange)
             self.vhost.check_publish(exchange)
             self._checked[exchange] = None
 

@@ -97,6 +97,8 @@ class Connection(StreamHandler, FrameHandler):
         self._capabilities: Table = {}
         self._traffic = Traffic()
         """Of channels that are over."""
+        self.moment = 0
+        """Grows with each read and each command: what was found to be so earlier may be so no more."""
         self._commands = 0
         """In this read."""
         self._heard = False
@@ -133,6 +135,7 @@ class Connection(StreamHandler, FrameHandler):
     def _read(self, data: Buffer) -> None:
         reader = self._reader
         self._commands = 0
+        self.moment += 1
         try:
             reader.feed(data)
         except ProtocolError as error:
@@ -150,6 +153,7 @@ class Connection(StreamHandler, FrameHandler):
     def worked(self) -> None:
         """One more command: after so many in one read it is the turn of others."""
         self._commands += 1
+        self.moment += 1
         if self._commands >= TURN_COMMANDS:
             self._reader.tired = True
 

@@ -35,6 +35,7 @@ class _Jobs:
 
         self.tag = f"coterie-{uuid.uuid4()}"
         self.cancelling = False
+        self._number: int = signal.SIGINT
         self._left = threading.Event()
         if isinstance(spark, SparkSession):
             # Tags of the context and not of the session: these find a job even if nobody waits for it any more.
@@ -58,7 +59,7 @@ class _Jobs:
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.cancelling or not _calls_jvm(frame):
             raise KeyboardInterrupt
-        self.cancelling = True
+        self.cancelling, self._number = True, number
         threading.Thread(target=self._keep_cancelling, name="coterie-spark-cancel", daemon=True).start()
 
     def _keep_cancelling(self) -> None:
@@ -68,7 +69,8 @@ class _Jobs:
                 self._cancel(self.tag)
             if self._left.wait(AGAIN_SECONDS):
                 return
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        if not self._left.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, self._number)
 
 
 @contextmanager
@@ -102,11 +104,15 @@ def _calls_jvm(frame: FrameType | None) -> bool:
 
 @contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """In this block that function handles SIGINT and SIGTERM. Other threads than the main one cannot have that."""
+    """In this block that function handles SIGINT and SIGTERM, unless they are ignored, as in a background job.
+
+    Other threads than the main one cannot have that: there the block is as any other.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:

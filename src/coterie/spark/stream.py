@@ -201,12 +201,19 @@ class Stream:
         return seen.latest != before
 
     def stop(self) -> None:
+        """Between two batches, if that can be had soon: else the next start begins with one of them again."""
+        until = time.monotonic() + STOP_SECONDS
+        while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < until:
+            time.sleep(POLL / 10)
         aside(self._query.stop, STOP_SECONDS)
 
     def outcome(self) -> Outcome:
         """What has been found since the checkpoint began. What is open is judged as if nothing more came of it."""
         spark, out = self._spark, self._watch.out
-        self._judge_open()
+        done = self._done()
+        # What a batch wrote that was then interrupted, the next start writes again, when it knows the state for it.
+        tables.forget(out, -1 if done is None else done)
+        self._judge_open(done)
         both = [
             (table, tables.read(spark, out, table, opened)) for opened in (False, True) for table in (VIOLATIONS, RUNS)
         ]
@@ -220,11 +227,16 @@ class Stream:
             tables.read(spark, out, CORRUPT).count(), by_property,
         )  # fmt: skip
 
-    def _judge_open(self) -> None:
+    def _done(self) -> int | None:
+        """The latest batch that is done, now or in an earlier life."""
+        names = (file.name for file in (self._watch.checkpoint / "commits").glob("[0-9]*"))
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def _judge_open(self, batch: int | None) -> None:
         out = self._watch.out
-        if not any((self._watch.checkpoint / "commits").glob("[0-9]*")):
-            return  # not one batch is done: there is no state
-        reader = self._spark.read.format("statestore").option("stateVarName", STATE)
+        if batch is None:
+            return  # there is no state yet
+        reader = self._spark.read.format("statestore").option("stateVarName", STATE).option("batchId", batch)
         states = reader.load(str(self._watch.checkpoint.absolute())).where("NOT value.over").select("value.state")
         rows = states.mapInArrow(verdicts, OUT_DDL).persist()
         for table in (VIOLATIONS, RUNS):

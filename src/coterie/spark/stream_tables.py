@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,14 @@ def fresh(out: Path, batch: int, limit: int) -> tuple[int, list[dict[str, Any]]]
         return 0, []
     found = ds.dataset(folder, format="parquet", partitioning="hive")
     return found.count_rows(), found.head(limit, columns=["run", "text", "property"]).to_pylist()
+
+
+def forget(out: Path, latest: int) -> None:
+    """Take away what was written by batches after that one."""
+    for table in TABLES:
+        for folder in (out / table.name).glob("batch=*"):
+            if int(folder.name.partition("=")[2]) > latest:
+                shutil.rmtree(folder)
 
 
 def written(folder: Path) -> Iterator[Path]:

@@ -205,7 +205,9 @@ def disk_error(name: str, error: OSError) -> DiskError:
 def _write(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
     """Write them all, one after the other; gives where they end."""
     for first in range(0, len(buffers), MOST_BUFFERS):
-        part = [b if type(b) is bytes else memoryview(b).cast("B") for b in buffers[first : first + MOST_BUFFERS]]
+        part: list[Buffer] = [
+            b if type(b) is bytes else memoryview(b).cast("B") for b in buffers[first : first + MOST_BUFFERS]
+        ]
         size = sum(map(len, part))
         while size:
             written = os.pwritev(fd, part, offset)
