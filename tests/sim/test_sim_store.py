@@ -252,6 +252,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.host = Host(seed, replace(SMALL, positions_ahead=ahead, deliveries_ahead=ahead, sync_interval=sync))
         self.model = Model(self.host)
         self.full = False
+        self.failures: list[bool] = []
 
     @rule(name=NAMES, count=st.integers(1, 8), size=st.integers(0, 150))
     def publishes(self, name: str, count: int, size: int) -> None:
@@ -308,16 +309,25 @@ class StoreMachine(RuleBasedStateMachine):
     def disk_has_room_again(self) -> None:
         self.host.node.platter.capacity = None
         self.full = False
+        self.failures.clear()
         self.host.run(5)
         assert not self.host.store.writer.blocked
 
     @rule()
+    def next_sync_fails(self) -> None:
+        self.failures.append(True)
+        self.host.disk.sync_fails = lambda name: bool(self.failures and self.failures.pop())
+
+    @rule()
     def power_is_lost(self) -> None:
+        self.failures.clear()
         self.model.crash()
 
     @precondition(lambda self: not self.full)
     @rule()
     def restarts(self) -> None:
+        self.failures.clear()
+        self.host.run(5)  # until nothing is refused any more
         safe = self.host.store.written()
         given = {name: line.next_position for name, line in self.model.lines.items()}
         found = self.host.close(*self.model.lines.values())
@@ -329,10 +339,11 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "model"):
             self.host.node.platter.capacity = None
+            self.failures.clear()
             self.host.run(5)
             self.host.sync()
             self.model.crash()
 
 
-TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine = pytest.mark.fuzz(StoreMachine.TestCase)
 TestStoreMachine.settings = settings(max_examples=max(60, settings().max_examples // 10), stateful_step_count=40)

@@ -8,6 +8,8 @@ on the way up is one clear error, and nothing is left open.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,7 @@ from coterie.runtime.base import Endpoint
 log = Log(__name__)
 T = TypeVar("T")
 
+LOCK = "node.lock"
 STOP_TIMEOUT = 30.0
 """Seconds for clients to close and for the store to write what it holds."""
 
@@ -58,14 +61,19 @@ class Node:
         self.broker = Broker(self.runtime, config.broker, store)
         self.users = Users(self.runtime, store, config.users)
         self.amqp = Server(self.runtime, self.broker, self.users, config.amqp)
+        self._lock: int | None = None
+        self._recovered = False
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """Other front doors: what to await, newest first, when the node stops."""
 
     async def start(self) -> None:
         """Raises CoterieError if it cannot."""
+        if self.config.data is not None:
+            self._lock = lock(self.config.data)
         failed = await _done(self.broker.start)
         if failed is not None:
             raise failed if isinstance(failed, CoterieError) else CoterieError(f"the store cannot be read: {failed}")
+        self._recovered = True
         kept = [(key, record) for (kind, key), record in self.broker.records.items() if kind == USER]
         self.users.restore(kept)
         self.broker.deleting_vhost.append(lambda vhost: self.users.forget_vhost(vhost.name))
@@ -92,10 +100,25 @@ class Node:
                 for close in reversed(self.closing):
                     await close()
                 await _ended(self.amqp.stop)
-                await _ended(self.broker.stop)
+                if self._recovered:
+                    await _ended(self.broker.stop)
         except TimeoutError:
             log.warning("the node did not stop in good order in time", seconds=STOP_TIMEOUT)
         await self.runtime.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def lock(folder: Path) -> int:
+    """Two nodes would ruin one folder: UserError if another has it, else what to close in the end."""
+    file = folder / LOCK
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise UserError(f"{folder}: another node is using that folder: stop it, or choose another") from None
+    return descriptor
 
 
 def _done(call: Callable[[Callable[[T], None]], None]) -> asyncio.Future[T]:

@@ -43,8 +43,7 @@ def driver(settings: Mapping[str, str], folder: Path) -> Iterator[SparkContext]:
     import pyspark
 
     asked = os.environ.get(LOG)
-    path = Path(asked) if asked else folder / "spark.log"
-    log = Log(path, path.stat().st_size if path.exists() else 0)
+    log = Log(Path(asked) if asked else None)
     conf = pyspark.SparkConf(loadDefaults=False)
     conf.setAll([("spark.log.level", "WARN" if asked else "ERROR"), *settings.items()])
     changes = {
@@ -85,15 +84,15 @@ def _jvm(conf: SparkConf, log: Log, folder: Path) -> Iterator[JavaGateway]:
     command += [word for key, value in conf.getAll() for word in ("--conf", f"{key}={value}")]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     env = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(announced)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
-        with log.path.open("ab") as output:
-            # A session of its own: Ctrl-C is for us, who then ask Spark to cancel.
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=env, start_new_session=True
-            )
+        # A session of its own: Ctrl-C is for us, who then ask Spark to cancel.
+        process = subprocess.Popen(command, **pipes, env=env, start_new_session=True)
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from None
+        raise UserError(f"Spark does not start: {error.filename}: {error.strerror}") from None
     try:
+        assert process.stdout is not None
+        log.follow(process.stdout)
         port, secret = _await_gateway(process, announced, log)
         with environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
             gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
@@ -101,6 +100,7 @@ def _jvm(conf: SparkConf, log: Log, folder: Path) -> Iterator[JavaGateway]:
         yield gateway
     finally:
         _reap(process, patient=announced.exists())
+        log.close()
 
 
 def _await_gateway(process: subprocess.Popen[bytes], announced: Path, log: Log) -> tuple[int, str]:
@@ -108,7 +108,7 @@ def _await_gateway(process: subprocess.Popen[bytes], announced: Path, log: Log) 
     until = time.monotonic() + START_SECONDS
     while not announced.exists():
         if process.poll() is not None or time.monotonic() > until:
-            raise UserError(f"Spark does not start: {log.complaint() or 'its log is empty'}")
+            raise UserError(f"Spark does not start: {log.complaint() or 'it does not say why'}")
         time.sleep(0.02)
     said = announced.read_bytes()  # two numbers, of which the second is the length of what follows
     return int.from_bytes(said[:4], "big"), said[8:].decode()

@@ -4,16 +4,19 @@ report of an aborted job or in the log of a JVM that did not start."""
 from __future__ import annotations
 
 import re
+import threading
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import IO
 
 from coterie.errors import UserError
 
 LINE_MAX = 400
 NOTE_MAX = 20_000
-READ_MAX = 1024 * 1024
+LINES_MAX = 1_000
+READ_MAX = 4_096
 
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit|Warning)(?:: .*)?)$", re.MULTILINE)
 _TELLING = re.compile(r"Exception|Error|ERROR|[Ii]nvalid|Conflicting|[Cc]ould not|[Cc]annot")
@@ -59,20 +62,40 @@ def shown(master: str) -> str:
     return master.partition("/;")[0]
 
 
-@dataclass(frozen=True, slots=True)
 class Log:
-    """The log of a JVM."""
+    """What a JVM prints: the last of it is kept, and all of it goes to a file if there is one."""
 
-    path: Path
-    since: int
-    """Size that the file had before: what was written earlier is not about us."""
+    def __init__(self, file: Path | None) -> None:
+        try:
+            self._file = file.open("ab") if file is not None else None
+        except OSError as error:
+            raise UserError(f"{file}: {error.strerror}") from None
+        self._kept: deque[str] = deque(maxlen=LINES_MAX)
+        self._reader: threading.Thread | None = None
+
+    def follow(self, pipe: IO[bytes]) -> None:
+        """Read that until it ends."""
+        self._reader = threading.Thread(target=self._read, args=(pipe,), name="coterie-spark-log", daemon=True)
+        self._reader.start()
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        with pipe, self._file or nullcontext():
+            for line in iter(lambda: pipe.readline(READ_MAX), b""):
+                self._kept.append(line.decode(errors="replace").strip())
+                if self._file is not None:
+                    with suppress(OSError):  # a full disk is no reason to let the JVM wait
+                        self._file.write(line)
+                        self._file.flush()
+
+    def close(self) -> None:
+        """Wait a moment for the last lines."""
+        if self._reader is not None:
+            self._reader.join(1)
 
     def complaint(self) -> str:
         """The first line that tells why it went wrong; empty if none does."""
-        with self.path.open("rb") as file:
-            file.seek(self.since)
-            lines = [line.strip() for line in file.read(READ_MAX).decode(errors="replace").splitlines()]
-        telling = (line for line in lines if _TELLING.search(line) and not _EMPTY.search(line))
+        self.close()
+        telling = (line for line in tuple(self._kept) if _TELLING.search(line) and not _EMPTY.search(line))
         return _cut(_LOGGED.sub("", next(telling, "")))
 
 
