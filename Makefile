@@ -57,10 +57,11 @@ setup-browser: $(STAMP) ## Install Chromium, if it is missing and apt can be use
 demo: setup ## A group of real processes under load that grows, parts, merges and loses members
 	@$(BIN)/coterie demo
 
-# Spark's tests run by themselves: it uses every core, and they share one session.
+# Spark's tests run by themselves: it uses every core, and they share one session; those of sessions have theirs alone.
 test: lint setup-browser ## Lint, types and every test but the slow ones: what must be green
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))"
-	@$(BIN)/pytest tests/spark -m "$$(cat $(BROWSER_TESTS))"
+	@$(BIN)/pytest tests/spark --ignore tests/spark/test_session.py -m "$$(cat $(BROWSER_TESTS))"
+	@$(BIN)/pytest tests/spark/test_session.py
 
 unit: setup ## The unit tests only: seconds
 	@$(BIN)/pytest tests/unit -m "not slow and not browser"
