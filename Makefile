@@ -57,15 +57,15 @@ setup-browser: $(STAMP) ## Install Chromium, if it is missing and apt can be use
 demo: setup ## A group of real processes under load that grows, parts, merges and loses members
 	@$(BIN)/coterie demo
 
-# Spark's tests run by themselves: it uses every core, and they share one session. Those of whole audits, of streams and
+# Spark's tests run by themselves: it uses every core, and they share one session. Those of whole audits and
 # of sessions are in `make test-spark`.
-SPARK_TESTS := $(addprefix tests/spark/test_,campaign.py check.py ingest.py java.py report.py report_browser.py statistics.py)
+SPARK_TESTS := $(addprefix tests/spark/test_,campaign.py check.py ingest.py java.py report.py report_browser.py statistics.py stream.py)
 test: lint setup-browser ## Lint, types and every test but the slow ones: what must be green
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))"
 	@$(BIN)/pytest $(SPARK_TESTS) -m "$$(cat $(BROWSER_TESTS))"
 
-test-spark: setup ## Whole audits, streams and sessions on Spark, each in a process of its own: some minutes
-	@for part in audit stream session; do $(BIN)/pytest tests/spark/test_$$part.py || exit 1; done
+test-spark: setup ## Whole audits and sessions on Spark, each in a process of its own: some minutes
+	@for part in audit session; do $(BIN)/pytest tests/spark/test_$$part.py || exit 1; done
 
 unit: setup ## The unit tests only: seconds
 	@$(BIN)/pytest tests/unit -m "not slow and not browser"
