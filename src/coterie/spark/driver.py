@@ -84,10 +84,10 @@ def _jvm(conf: SparkConf, log: Log, folder: Path) -> Iterator[JavaGateway]:
     command += [word for key, value in conf.getAll() for word in ("--conf", f"{key}={value}")]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     env = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(announced)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    pipe, same = subprocess.PIPE, subprocess.STDOUT
     try:
         # A session of its own: Ctrl-C is for us, who then ask Spark to cancel.
-        process = subprocess.Popen(command, **pipes, env=env, start_new_session=True)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=same, env=env, start_new_session=True)
     except OSError as error:
         raise UserError(f"Spark does not start: {error.filename}: {error.strerror}") from None
     try:
