@@ -111,7 +111,7 @@ docs: setup ## Write docs/settings.md anew from the code, and check every link
 
 # The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
 lock: ## Pin the newest versions of everything (needs uv)
-	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra console --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
 	echo setuptools | uv pip compile - --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(BUILD_LOCK)
