@@ -17,7 +17,7 @@ from coterie.audit.g9 import TotalOrder
 from coterie.audit.g10 import Held as HeldByThose
 from coterie.errors import UserError
 from coterie.group.channel import Channel, Delivery, Receiver
-from coterie.group.events import Held, ViewChange, ViewEnding
+from coterie.group.events import Held, OrderEnds, ViewChange, ViewEnding
 from coterie.group.members import Address, View, ViewId
 from coterie.group.packet import APP, MCAST, RAW, TRAIN, TRAIN_END, TRAIN_START, Packet
 from coterie.group.presets import REGISTRY, preset
@@ -337,14 +337,18 @@ def test_a_sequencer_stays_paused_over_a_view_change_until_the_flush_ends() -> N
 
 def log(s: Script) -> list[str]:
     """Deliveries and views as the layer above saw them."""
-    return [name(e) if isinstance(e, Packet) else str(e.view.id) for e in s.roof.log if not isinstance(e, Held)]  # type: ignore[attr-defined]
+    told = [e for e in s.roof.log if not isinstance(e, Held)]
+    return [
+        name(e) if isinstance(e, Packet) else "end" if isinstance(e, OrderEnds) else str(e.view.id)  # type: ignore[attr-defined]
+        for e in told
+    ]
 
 
 def test_what_has_no_place_when_the_view_ends_is_delivered_before_the_next_by_rank_and_number() -> None:
     s = member(B)
     s.up(multicast(A, 1), *bundles(C, 5, 6), *bundles(B, 2, 3))
     install(s, WITHOUT_A)
-    assert log(s) == ["1:a1", "2:b2", "3:b3", "4:c5", "5:c6", str(WITHOUT_A.id)]
+    assert log(s) == ["1:a1", "end", "2:b2", "3:b3", "4:c5", "5:c6", str(WITHOUT_A.id)]
     assert s.stack.rules["total.view_change_leftover"] == 2
     assert total(s).held() == {"unordered": 0, "unsafe": 0}
 
@@ -733,7 +737,7 @@ def test_all_that_is_left_of_a_view_is_delivered_at_its_end_safe_or_not() -> Non
     s = member(B, delivery="safe")
     s.up(multicast(A, 1), multicast(C, 1), record(A, 2, (1, 1, 1)))
     install(s, WITHOUT_A)
-    assert log(s) == ["1:a1", "2:c1", str(WITHOUT_A.id)]
+    assert log(s) == ["end", "1:a1", "2:c1", str(WITHOUT_A.id)]
     assert s.stack.rules["total.safe_view_change"] == 1
 
 

@@ -155,6 +155,25 @@ def test_a_new_incarnation_replaces_the_old_whose_death_is_told_first() -> None:
     assert a.stack.rules["udp.new_incarnation"] == 1
 
 
+def test_a_new_incarnation_whose_answer_is_lost_is_greeted_although_the_old_one_seems_connected() -> None:
+    group = SimGroup()
+    a, b = gang(group, "ab")
+    assert b.node is not None
+    b.node.crash(silent=True)
+    b2 = group.boot("b", Udp())
+    b2.find(a)
+    said = a.stack.find(Udp).stats["hellos"]
+    while a.stack.find(Udp).stats["hellos"] == said:
+        group.run(0.00001)
+    group.block("b", "a")  # what b2 answers is lost, and b2 answers once
+    group.run(0.5)
+    assert b2.peers == ["a#1"]
+    assert a.peers == ["b#1"]
+    group.fabric.link("b", "a").unblock()
+    group.run(3.0)
+    assert a.peers == ["b#2"]
+
+
 def test_a_suspected_member_is_greeted_until_it_answers_again() -> None:
     group = SimGroup()
     a, b = gang(group, "ab", failure=True)

@@ -20,6 +20,7 @@ from coterie.group.packet import NAME_MAX
 from coterie.group.presets import REGISTRY, preset
 from coterie.group.protocols.flush_base import FlushProtocol
 from coterie.group.protocols.state import State, StateFailed, StateProgress
+from coterie.group.protocols.total import Total
 from coterie.group.receiver import Delivery, Receiver, StateInterrupted
 from coterie.group.stack import Layer, Stack, build
 from coterie.runtime.base import Future, Runtime
@@ -181,6 +182,12 @@ class Channel(Sending):
         False if there is none, or if it has not held until now.
         """
         return self._flushes.pop(0).stop() if self._flushes else False
+
+    # Total order.
+
+    def count_holders(self, members: Sequence[Address], need: int) -> None:
+        """Until the next view, `Receiver.held` speaks of so many of these members, not of a majority of the view."""
+        self.stack.find(Total).count_holders(members, need)
 
     # State transfer.
 

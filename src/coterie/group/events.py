@@ -188,3 +188,8 @@ class Held(Event):
     position: int
     everyone: bool
     """By every member of the view; otherwise by a majority of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderEnds(Event):
+    """Up, from total order: what comes until the next view was not ordered by the sequencer, but by those who go on."""

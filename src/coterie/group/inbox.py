@@ -20,6 +20,7 @@ from coterie.group.events import (
     Block,
     Event,
     Held,
+    OrderEnds,
     Replaced,
     SnapshotWanted,
     StateComes,
@@ -47,7 +48,7 @@ class Paid:
     size: int
 
 
-Item = list[Packet] | Paid | View | Held | SnapshotWanted | StateComes
+Item = list[Packet] | Paid | View | Held | OrderEnds | SnapshotWanted | StateComes
 
 
 class Inbox(Protocol):
@@ -127,7 +128,7 @@ class Inbox(Protocol):
                 self._blocking.block(self.runtime, self.stack.local, done)
             case Unblock():
                 self._blocking.unblock(self.stack.local)
-            case SnapshotWanted():
+            case SnapshotWanted() | OrderEnds():
                 self._in_turn(event)
             case StateComes():
                 if self._awaited is not None:
@@ -150,6 +151,8 @@ class Inbox(Protocol):
                     self._accept(view)
                 case Held(view_id, position, everyone):
                     self._tell_held(view_id, position, everyone)
+                case OrderEnds():
+                    self.receiver.order_ends()
                 case SnapshotWanted() as wanted:
                     self._snapshot(wanted)
                 case StateComes() as state:

@@ -39,6 +39,12 @@ class Receiver:
         A majority of them; or every member, if `everyone`.
         """
 
+    def order_ends(self) -> None:
+        """Total order: what comes until the next view was ordered at its end, by those who go on together.
+
+        Whoever goes on elsewhere has the rest of the view in another order, or not at all.
+        """
+
     def block(self) -> Awaitable[None] | None:
         """A flush begins: send what must be sent before it, then nothing more. Messages go on arriving meanwhile.
 

@@ -29,6 +29,8 @@ class Contact:
     """When it was last named or last answered."""
     address: Address | None = None
     """Who answered there last."""
+    newer: bool = False
+    """A newer process of that name speaks from there, and has not answered us yet."""
     lost: bool = False
     """The connection to `address` was lost, and whether it is dead is not known yet."""
     failures: int = 0
@@ -85,7 +87,7 @@ class Contacts:
     def answered(self, contact: Contact, address: Address) -> None:
         if contact.address != address:  # another process: what failed before says nothing about it
             contact.failures = 0
-        contact.address, contact.heard_of = address, self._runtime.now()
+        contact.address, contact.heard_of, contact.newer = address, self._runtime.now(), False
         self._cancel(contact)
         self.settled(address)
 
@@ -93,6 +95,11 @@ class Contacts:
         """Whether `address` lives is known now."""
         for contact in self.of(address):
             contact.lost = False
+
+    def heard(self, contact: Contact, sender: Address) -> None:
+        """Somebody speaks from there: is it whom we know there, or its successor?"""
+        old = contact.address
+        contact.newer = old is not None and old.name == sender.name and old.incarnation < sender.incarnation
 
     def failed(self, contact: Contact) -> None:
         """An attempt came to nothing."""
@@ -165,7 +172,7 @@ class Contacts:
     def _wanted(self, contact: Contact) -> bool:
         if contact.dialling or self._contacts.get(contact.endpoint) is not contact:
             return False
-        return contact.address is None or not self._connected(contact.address)
+        return contact.address is None or contact.newer or not self._connected(contact.address)
 
     def _due(self, contact: Contact) -> None:
         contact.timer = None

@@ -10,11 +10,12 @@ At the end of a view what has no place yet is delivered by rank of its sender an
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coterie.group.events import Event, ViewChange, ViewEnding
-from coterie.group.members import View
+from coterie.group.events import Event, OrderEnds, ViewChange, ViewEnding
+from coterie.group.members import Address, View
 from coterie.group.packet import APP, MCAST, RAW, Packet
 from coterie.group.protocol import Protocol
 from coterie.group.protocols.total_held import Holding, Report
@@ -169,6 +170,11 @@ class Total(Protocol):
             self.count("records")
             self.send(Record(tuple(ranges)), None, MCAST)
 
+    def count_holders(self, members: Sequence[Address], need: int) -> None:
+        """Until the view ends, so many of these members are the majority that `held` speaks of."""
+        self._holding.holders.count(members, need)
+        self._tell_held()
+
     def pause(self) -> None:
         """A flush begins: nothing is ordered before `go_on`."""
         if not self.paused:
@@ -288,6 +294,9 @@ class Total(Protocol):
                 self.rule("total.safe_waits")
         if out:
             self.pass_up(out)
+        self._tell_held()
+
+    def _tell_held(self) -> None:
         if self._signals:
             delivered = self._position - len(self._unsafe)
             for everyone in self._signals:
@@ -309,6 +318,8 @@ class Total(Protocol):
 
     def _finish_view(self) -> None:
         """Deliver all that is left of the view. Whoever goes on with us has the same bundles and the same records."""
+        if self._ahead or any(source.queue for source in self._sources):
+            self.stack.above(self).up_event(OrderEnds())
         out: list[Packet] = []
         for entry in self._ahead:
             if isinstance(entry, Packet):

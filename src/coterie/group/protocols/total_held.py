@@ -8,6 +8,7 @@ and need not say so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coterie.group.events import Held
@@ -29,13 +30,19 @@ class Report:
 class Holders:
     """The positions that the members of one view hold, as far as one of them knows."""
 
-    __slots__ = ("_heard", "_local", "_view", "own")
+    __slots__ = ("_counted", "_heard", "_local", "_need", "_view", "own")
 
     def __init__(self, view: View, local: Address) -> None:
         self._view, self._local = view, local
         self.own = 0
         """Nothing beyond it is ever called held: what we do not have ourselves is of no use here."""
         self._heard = {m: 0 for m in view.members if m not in (local, view.coordinator)}
+        self._counted: tuple[Address, ...] | None = None
+        self._need = 0
+
+    def count(self, members: Sequence[Address], need: int) -> None:
+        """From now on so many of these are a majority, and not more than half of the view."""
+        self._counted, self._need = tuple(members), need
 
     def heard(self, member: Address, position: int) -> None:
         """A report. An older one that comes late takes nothing back."""
@@ -49,6 +56,9 @@ class Holders:
     def by_majority(self) -> int:
         """The position up to which more than half of the view does."""
         members = self._view.members
+        if self._counted is not None:
+            known = sorted((self._heard.get(m, self.own) for m in self._counted if m in members), reverse=True)
+            return min(self.own, known[self._need - 1]) if len(known) >= self._need else 0
         sure = 1 if self._local == members[0] else 2  # we, and the sequencer, hold all that we hold
         last = len(members) // 2 - sure  # of the others, best first: the last one that a majority needs
         return self.own if last < 0 else min(self.own, sorted(self._heard.values(), reverse=True)[last])

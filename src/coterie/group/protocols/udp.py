@@ -387,6 +387,7 @@ class Udp(Transport, DatagramHandler):
         if not connected:  # our answer may be lost: greet it ourselves until it answers
             contact = self._contacts.named(endpoint, found=False)
             if contact is not None:
+                self._contacts.heard(contact, sender)
                 self._contacts.later(contact)
         for other in hello.peers[:GOSSIP_MAX]:
             if is_reachable(other):
