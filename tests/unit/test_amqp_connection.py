@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from amqp_rig import CAPABLE, LOGIN, Client, Heard, Rig, frame, publish_frames
@@ -15,7 +15,7 @@ from coterie.amqp.settings import AmqpSettings
 from coterie.amqp.tables import Table, encode_table
 from coterie.broker.broker import DISK
 from coterie.broker.cluster import NullCluster
-from coterie.broker.publish import Routed
+from coterie.broker.publish import Publish, Routed
 from coterie.broker.vhost import Vhost
 
 START_OK = METHODS["connection.start-ok"].frame(
@@ -31,7 +31,9 @@ class Slow(NullCluster):
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
 
-    def publish(self, vhost: Vhost, routed: Routed, done: Callable[[], None]) -> None:
+    def publish(
+        self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
         vhost.apply_publish(routed)
         self.waiting.append(done)
 

@@ -34,7 +34,9 @@ class LateCluster(NullCluster):
             call()
         return [name for name, _ in now]
 
-    def publish(self, vhost: Vhost, routed: Routed, done: Callable[[], None]) -> None:
+    def publish(
+        self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
         self.waiting.append(("publish", lambda: NullCluster.publish(self, vhost, routed, done)))
 
     def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
@@ -64,7 +66,9 @@ class LateCluster(NullCluster):
     def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:
         self.waiting.append((type(change).__name__, lambda: NullCluster.wiring(self, vhost, change, done)))
 
-    def transaction(self, vhost: Vhost, transaction: Transaction, done: Callable[[], None]) -> None:
+    def transaction(
+        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
         self.waiting.append(("transaction", lambda: NullCluster.transaction(self, vhost, transaction, done)))
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.entry import Entry
-    from coterie.broker.publish import Routed
+    from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
     from coterie.broker.transaction import Transaction
     from coterie.broker.vhost import Vhost
@@ -32,6 +33,10 @@ R = TypeVar("R")
 class Cluster(ABC):
     """What a broker does, it does through this."""
 
+    immediate = True
+    """Steps are taken within the calls that ask for them, by this broker alone: then its own clock, its own consumers'
+    room and its own disk may decide. Otherwise nothing may but the order of all events."""
+
     def start(self, runtime: Runtime) -> None:
         """Before anything else."""
         self._runtime = runtime
@@ -40,9 +45,31 @@ class Cluster(ABC):
         """The time that messages are marked with; the same on every broker that takes the same step."""
         return self._runtime.wall()
 
+    def soon(self, call: Callable[[], None]) -> None:
+        """At the end of this turn; or of this step, if every broker takes it."""
+        self._runtime.call_soon(call)
+
+    def new_incarnation(self) -> int | None:
+        """For a queue that is declared; None: the broker counts for itself."""
+        return None
+
+    def keeps_time(self) -> bool:
+        """Whether it is for this broker to say that something has expired."""
+        return True
+
+    def opened(self, queue: Queue) -> None:
+        """There is a new queue."""
+
+    def wake(self, queue: Queue, consumer: Consumer) -> None:
+        """The consumer may have room again."""
+        queue.dispatcher.wake(consumer)
+
     @abstractmethod
-    def publish(self, vhost: Vhost, routed: Routed, done: Callable[[], None]) -> None:
-        """Enqueue (`Vhost.apply_publish`); `done` once every message is safe, in the order of these calls."""
+    def publish(
+        self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
+        """Enqueue (`Vhost.apply_publish`); `done` once every message is safe, in the order of these calls. Who refuses
+        when the order has come to it marks those of `publishes`."""
 
     @abstractmethod
     def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
@@ -75,14 +102,22 @@ class Cluster(ABC):
         """Exchanges, queues, bindings, policies; purge and move; what cannot be decided by one broker alone."""
 
     @abstractmethod
-    def transaction(self, vhost: Vhost, transaction: Transaction, done: Callable[[], None]) -> None:
+    def transaction(
+        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
         """All of it in one step, or nothing."""
+
+    @abstractmethod
+    def administer(self, broker: Broker, said: dict[str, object], done: Callable[[object], None]) -> None:
+        """Vhosts and records that are no vhost's (`Broker.apply_administration`), with its answer."""
 
 
 class NullCluster(Cluster):
     """A broker that stands alone: every step at once."""
 
-    def publish(self, vhost: Vhost, routed: Routed, done: Callable[[], None]) -> None:
+    def publish(
+        self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
         vhost.apply_publish(routed)
         vhost.when_safe(done)
 
@@ -135,6 +170,12 @@ class NullCluster(Cluster):
         else:
             vhost.store.when_synced(written, lambda: done(result))
 
-    def transaction(self, vhost: Vhost, transaction: Transaction, done: Callable[[], None]) -> None:
+    def transaction(
+        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
         vhost.apply_transaction(transaction)
         vhost.when_safe(done)
+
+    def administer(self, broker: Broker, said: dict[str, object], done: Callable[[object], None]) -> None:
+        answer = broker.apply_administration(said)
+        broker.store.when_synced(broker.store.written(), lambda: done(answer))

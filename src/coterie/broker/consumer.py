@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 class Sink(ABC):
     """Where a consumer's messages go: an AMQP channel, a bridge, a test."""
 
+    traced_as = ""
+    """Its name in the trace, if there is one."""
+
     @abstractmethod
     def room(self, consumer: Consumer) -> int:
         """How many more it may be given now: prefetch of the consumer and of its channel, and what its socket takes.
         Without a limit, any large number."""
+
+    def limits(self, consumer: Consumer) -> tuple[int, object, int]:
+        """How many messages it may hold unsettled, 0: any number; who shares a further limit, and that limit or 0."""
+        return 0, None, 0
 
     @abstractmethod
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:

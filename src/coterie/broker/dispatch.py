@@ -71,7 +71,7 @@ class Dispatcher:
             self._arrived = now
         if not self._scheduled and self._queue.ready:
             self._scheduled = True
-            self._runtime.call_soon(self._run)
+            self._queue.cluster.soon(self._run)
 
     def _run(self) -> None:
         self._scheduled = False
@@ -107,7 +107,7 @@ class Dispatcher:
         """Up to `count` from the head that can be given away now."""
         queue = self._queue
         entries = queue.lanes.take(count)
-        if queue.expiry.mortal:
+        if queue.expiry.mortal and queue.cluster.immediate:
             entries = self._sift(entries, count, self._runtime.now() if now is None else now)
             queue.expiry.arm()  # there is another head
         return queue.pager.present(entries) if queue.pager.paged else entries

@@ -110,7 +110,10 @@ class Expiry:
             return
         left = self._used + queue.limits.expires / 1000 - self._runtime.now()
         if left <= 0:
-            queue.vhost.expire_queue(queue)
+            if queue.cluster.keeps_time():
+                queue.vhost.expire_queue(queue)
+            else:  # unless whoever keeps the time is gone by then
+                self._lease = self._runtime.call_later(1.0, self._look)
         else:
             self._lease = self._runtime.call_later(_bounded(left), self._look)
 

@@ -31,12 +31,15 @@ class Pager:
 
     def __init__(self, queue: Queue, runtime: Runtime) -> None:
         store, settings = queue.vhost.store, queue.vhost.settings
-        keeps = store.durable and queue.spec.durable and not queue.spec.exclusive
+        keeps = store.durable and queue.spec.durable and not queue.spec.exclusive and queue.vhost.cluster.immediate
         self.limit = settings.queue_resident_max if keeps else sys.maxsize
         """Bytes of bodies above which the queue is to be paged."""
         self.paged = 0
         """How many entries are on disk only."""
         self.paged_bytes = 0
+        self.dying = 0
+        """How many are held until they have been brought and are gone."""
+        self.dying_bytes = 0
         self._queue = queue
         self._runtime = runtime
         self._store = store
@@ -85,27 +88,29 @@ class Pager:
         self._next = queue.next_position
         out = [entry for entry in candidates if entry.holder is None and entry.message is not None]
         if self._store.page_out(out):
-            for entry in out:
-                if entry.message is None:
-                    self.paged += 1
-                    self.paged_bytes += entry.size
+            self._count_out(out)
         not_yet = (e.position for e in out if e.message is not None and e.message.persistent)
         self._next = next(not_yet, self._next)
 
     def restored(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            if entry.message is None:
-                self.paged += 1
-                self.paged_bytes += entry.size
+        self._count_out(entries)
         if self._queue.bytes > self.limit:
             self.watch()
 
     def left(self, entries: Iterable[Entry]) -> None:
         """They have left the queue."""
         for entry in entries:
-            if entry.message is None:
+            if entry.paged:
+                entry.paged = False
                 self.paged -= 1
                 self.paged_bytes -= entry.size
+
+    def _count_out(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.message is None and not entry.paged:
+                entry.paged = True
+                self.paged += 1
+                self.paged_bytes += entry.size
 
     # In.
 
@@ -135,6 +140,19 @@ class Pager:
                     break
         self._loading = True
         self._store.load(batch, lambda error: self._loaded(batch, error))
+
+    def bring_all(self, done: Callable[[Exception | None], None]) -> None:
+        """Load everything, then `done`; with an error, what could not be loaded is still on disk only."""
+        absent = [entry for entry in self._queue.entries.values() if entry.message is None]
+
+        def loaded(error: Exception | None) -> None:
+            self._count_in(absent)
+            done(error)
+
+        if absent:
+            self._store.load(absent, loaded)
+        else:
+            done(None)
 
     def _loaded(self, batch: list[Entry], error: Exception | None) -> None:
         self._loading = False
@@ -172,7 +190,8 @@ class Pager:
 
     def _count_in(self, batch: Sequence[Entry]) -> None:
         for entry in batch:
-            if entry.message is not None and entry.holder is not GONE:
+            if entry.message is not None and entry.paged:
+                entry.paged = False
                 self.paged -= 1
                 self.paged_bytes -= entry.size
 
@@ -182,6 +201,8 @@ class Pager:
         if not absent:
             return entries
         self._queue.lease(absent, self)
+        self.dying += len(absent)
+        self.dying_bytes += sum(entry.size for entry in absent)
         self._bring_held(absent, reason, self._settings.page_tries)
         return [entry for entry in entries if entry.message is not None]
 
@@ -193,13 +214,13 @@ class Pager:
             here = [entry for entry in entries if entry.message is not None]
             absent = [entry for entry in entries if entry.message is None and entry.holder is self]
             if here:
-                self._queue.dequeue(here, reason)
+                self._die(here, reason)
             if not absent:
                 return
             log.error("dead letters cannot be read", queue=self._queue.name, count=len(absent), error=error)
             damaged = isinstance(error, Damaged)
             if tries <= 1 or (damaged and len(absent) == 1):
-                self._queue.dequeue(absent, Reason.LOST)
+                self._die(absent, Reason.LOST)
             elif damaged:
                 for entry in absent:
                     self._bring_held([entry], reason, tries)
@@ -207,6 +228,11 @@ class Pager:
                 self._runtime.call_later(self._settings.page_retry, self._bring_held, absent, reason, tries - 1)
 
         self._store.load(entries, loaded)
+
+    def _die(self, entries: list[Entry], reason: Reason) -> None:
+        self.dying -= len(entries)
+        self.dying_bytes -= sum(entry.size for entry in entries)
+        self._queue.dequeue(entries, reason)
 
     def read(self, entries: Sequence[Entry], done: Callable[[list[tuple[Entry, Message]] | Exception], None]) -> None:
         """The messages of these entries, without making any of them resident."""

@@ -163,17 +163,18 @@ class Queue:
         return entries
 
     def restore(self, entries: list[Entry], next_position: int) -> None:
-        """What the store kept, by rising positions, into a queue that is empty yet."""
+        """What the store kept, or another broker has, by rising positions, into a queue that is empty yet."""
         assert not self.entries
         assert next_position >= self.next_position
         self.next_position = next_position
         self.entries = {entry.position: entry for entry in entries}
-        size = sum(entry.size for entry in entries)
-        self.ready, self.ready_bytes, self.bytes = len(entries), size, size
+        ready = [entry for entry in entries if entry.holder is None]
+        self.ready, self.ready_bytes = len(ready), sum(entry.size for entry in ready)
+        self.bytes = sum(entry.size for entry in entries)
         self.pager.restored(entries)
         self.expiry.restored(entries)
         self._mark(entries)
-        self.lanes.push(entries)
+        self.lanes.push(ready)
         self._fit(entries, None)
         self.expiry.arm()
 
@@ -190,7 +191,7 @@ class Queue:
 
     def wake(self, consumer: Consumer) -> None:
         """The consumer has room again."""
-        self.dispatcher.wake(consumer)
+        self.cluster.wake(self, consumer)
 
     def dispatch(self, now: float | None = None) -> None:
         """Give consumers with room what is ready, now and not at the end of the turn."""

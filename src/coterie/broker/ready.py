@@ -73,6 +73,17 @@ class Ready(ABC):
                 lane.popleft()
         return expired
 
+    def expired(self, now: float) -> list[Entry]:
+        """The same, and they stay where they are."""
+        found: list[Entry] = []
+        for lane in self.lanes():
+            for entry in lane:
+                if entry.holder is None:
+                    if entry.expires is None or entry.expires > now:
+                        break
+                    found.append(entry)
+        return found
+
     def clear(self) -> None:
         for lane in self.lanes():
             lane.clear()

@@ -8,6 +8,7 @@ priority at the time when its predecessor went.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coterie.amqp.codes import ACCESS_REFUSED
@@ -48,6 +49,16 @@ class Rotation:
                 self._activate()
         else:
             consumer.active = True
+            self.wake(consumer)
+
+    def turns(self) -> list[Consumer]:
+        """Those with room, in the order of their turns."""
+        return [consumer for turns in self._turns.values() for consumer in turns]
+
+    def restore(self, consumers: Sequence[Consumer], turns: Sequence[Consumer]) -> None:
+        """As they are elsewhere."""
+        self.consumers = list(consumers)
+        for consumer in turns:
             self.wake(consumer)
 
     def remove(self, consumer: Consumer) -> None:

@@ -1,0 +1,132 @@
+"""`coterie up --nodes N`: a cluster on this machine, one process for each broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+from coterie.cli.output import print_json
+from coterie.errors import UserError
+from coterie.trace import Json
+from coterie.workers import free_ports
+
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 40.0
+NODES_MAX = 9
+
+
+def run_many(nodes: int, data: Path | None, port: int, console_port: str | None, as_json: bool) -> int:
+    """Start them, say where they are, and stop them when told to. Without a data folder all is gone then."""
+    if not 2 <= nodes <= NODES_MAX:
+        raise UserError(f"--nodes {nodes}: a cluster on one machine has 2 to {NODES_MAX} brokers; 3 is usual")
+    if port + nodes > 65536:
+        raise UserError(f"--port {port}: there are no {nodes} ports from there on")
+    with tempfile.TemporaryDirectory(prefix="coterie-") as scratch:
+        cluster = LocalCluster(nodes, Path(scratch) if data is None else data, port, console_port, data is not None)
+        return cluster.run(as_json)
+
+
+class LocalCluster:
+    """The processes."""
+
+    def __init__(self, nodes: int, folder: Path, port: int, console_port: str | None, durable: bool) -> None:
+        self._folder = folder
+        self._durable = durable
+        self._between = self._ports(nodes)
+        self._amqp = free_ports(nodes) if port == 0 else [port + number for number in range(nodes)]
+        self._console = [_console(console_port, port, number) for number in range(nodes)]
+        self._processes: list[subprocess.Popen[str]] = []
+        self._stopping = False
+
+    def _ports(self, nodes: int) -> list[int]:
+        """Where brokers reach each other: the same after a restart, as each looks for the others there."""
+        file = self._folder / "ports.json"
+        if file.exists():
+            ports: list[int] = json.loads(file.read_text(encoding="utf-8"))
+            if len(ports) != nodes:
+                raise UserError(
+                    f"{self._folder} holds a cluster of {len(ports)} brokers: start it with --nodes {len(ports)}"
+                )
+            return ports
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--data {self._folder}: {error.strerror}") from None
+        ports = free_ports(nodes)
+        file.write_text(json.dumps(ports), encoding="utf-8")
+        return ports
+
+    def run(self, as_json: bool) -> int:
+        for told in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(told, self._told_to_stop)
+        try:
+            for number in range(len(self._amqp)):
+                self._processes.append(self._start(number))
+            found = [self._where(process) for process in self._processes]
+            if as_json:
+                print_json({"nodes": [*found]})
+            else:
+                for each in found:
+                    amqp = each["amqp"]
+                    where = ", ".join(map(str, amqp)) if isinstance(amqp, list) else amqp
+                    print(f"{each['name']}: AMQP {where}, console {each['console'] or 'none'}")
+                print("Ctrl-C stops them all", flush=True)
+            codes = [process.wait() for process in self._processes]
+        finally:
+            self._stop()
+        return 0 if self._stopping else max(1, *codes)
+
+    def _start(self, number: int) -> subprocess.Popen[str]:
+        peers = ",".join(f"127.0.0.1:{port}" for port in self._between)
+        command = [
+            sys.executable, "-m", "coterie", "node", "--json", "--name", f"node{number + 1}",
+            "--amqp", f"127.0.0.1:{self._amqp[number]}", "--console", self._console[number],
+            "--bind", f"127.0.0.1:{self._between[number]}", "--peers", peers,
+            "--cluster-size", str(len(self._amqp)),
+        ]  # fmt: skip
+        if self._durable:
+            command += ["--data", str(self._folder / f"node{number + 1}")]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def _where(self, process: subprocess.Popen[str]) -> dict[str, Json]:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not lines or lines[-1] != "}\n":
+            line = process.stdout.readline()
+            if not line:
+                raise UserError("a broker did not start: see what it said above")
+            lines.append(line)
+        found: dict[str, Json] = json.loads("".join(lines))
+        found["pid"] = process.pid
+        return found
+
+    def _told_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+
+    def _stop(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _console(given: str | None, amqp: int, number: int) -> str:
+    if given == "":
+        return ""
+    if given is not None:
+        if not given.isdecimal():
+            raise UserError(f"--console-port {given} is no port")
+        return f"127.0.0.1:{int(given) + number if int(given) else 0}"
+    return f"127.0.0.1:{amqp + 10_000 + number if 0 < amqp <= 55_000 else 0}"

@@ -1,0 +1,293 @@
+"""The connection side: what clients of this node want becomes events for the group.
+
+It is called by the broker in the turns of connections and timers, changes nothing, and never waits: each call ends
+with an event under way, and with an answer that comes when the log has brought the event back and enough brokers hold
+it (`core`). What the log allots to consumers of this node is handed on here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from coterie.broker import records
+from coterie.broker.cluster import Cluster
+from coterie.broker.transaction import Transaction
+from coterie.cluster import changes, wire
+from coterie.cluster.local_messages import Asked
+from coterie.cluster.wire import Credit, Kind
+from coterie.errors import ProtocolError
+from coterie.runtime.base import Buffer
+
+if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
+    from coterie.broker.consumer import Consumer
+    from coterie.broker.entry import Entry
+    from coterie.broker.publish import Publish, Routed
+    from coterie.broker.queue import Queue
+    from coterie.broker.vhost import Vhost
+    from coterie.broker.wiring import Change
+    from coterie.cluster.consumers import Peer, Subscriber
+    from coterie.cluster.core import Core
+    from coterie.runtime.base import Runtime
+
+R = TypeVar("R")
+
+
+class Client:
+    """A consumer of this node: who it is on the log, and what was allotted to it and waits for its socket."""
+
+    __slots__ = ("consumer", "gone", "number", "sent", "told", "waiting")
+
+    def __init__(self, number: int, consumer: Consumer) -> None:
+        self.number = number
+        self.consumer = consumer
+        self.told = Credit(number, 0, 0, 0, 0)
+        """What the log knows of its limits."""
+        self.waiting: deque[tuple[Subscriber, Entry]] = deque()
+        self.sent = 0
+        """Delivered without acknowledgement, and the log does not know yet."""
+        self.gone = False
+
+
+class BrokerHandler(Cluster):
+    """The cluster, as a broker sees it."""
+
+    immediate = False
+
+    def __init__(self, core: Core, credit_max: int) -> None:
+        self._core = core
+        self._credit_max = credit_max
+        self._clients: dict[Consumer, Client] = {}
+        self._by_number: dict[int, Client] = {}
+        self._numbers = 0
+        self._pools: dict[object, int] = {}
+        self._owners: dict[object, int] = {}
+        self._unsaid: dict[Client, None] = {}
+
+    def start(self, runtime: Runtime) -> None:
+        super().start(runtime)
+        self._runtime = runtime
+
+    def attach(self, broker: Broker, us: Peer) -> None:
+        self._us = us
+        us.allotted = self._allotted
+        us.ended = self._ended
+
+    # What the broker asks of a cluster.
+
+    def wall(self) -> float:
+        return self._core.wall()
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self._core.soon(call)
+
+    def new_incarnation(self) -> int | None:
+        return self._core.new_incarnation()
+
+    def keeps_time(self) -> bool:
+        return self._core.keeps_time()
+
+    def opened(self, queue: Queue) -> None:
+        self._core.handler.opened(queue)
+
+    # Messages.
+
+    def _send(self, kind: Kind, parts: Sequence[Buffer], done: Callable[[Any], None] | None = None) -> None:
+        self._core.send(kind, parts, Asked(b"", done))
+
+    def publish(
+        self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
+        if not routed:
+            self._core.in_turn(done)
+            return
+        parts: list[Buffer] = []
+        kind = wire.encode_publish(routed, parts)
+        safe = any(
+            queue.spec.durable and any(message.persistent for message in messages) for queue, messages in routed.items()
+        )
+        self._core.send(kind, parts, Asked(b"", lambda _: done(), routed, publishes, safe))
+
+    def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
+        """It follows from the log: everybody takes this step now."""
+        queue.apply_acquire(consumer, entries)
+
+    def accept(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        self._send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),))
+
+    def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        self._send(Kind.REJECT, (wire.settle(queue.incarnation, entries),))
+
+    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
+        self._send(Kind.RELEASE, (wire.release(queue.incarnation, entries, redelivered),))
+
+    def expire(self, queue: Queue) -> None:
+        if self.keeps_time():
+            expired = queue.lanes.expired(self._runtime.now())
+            if expired:
+                self._send(Kind.EXPIRE, (wire.settle(queue.incarnation, expired),))
+
+    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+        self._numbers += 1
+        self._send(Kind.GET, (wire.get(queue.incarnation, self._numbers, no_ack),), done)
+
+    def transaction(
+        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
+        answers = [
+            {queue.incarnation: [entry.position for entry in entries] for queue, entries in part.items()}
+            for part in (transaction.accepts, transaction.rejects, transaction.requeues)
+        ]
+        parts: list[Buffer] = []
+        wire.encode_transaction(answers, transaction.routed, parts)
+        asked = Asked(b"", lambda _: done(), transaction.routed, publishes, True)
+        self._core.send(Kind.TRANSACTION, parts, asked)
+
+    # The wiring.
+
+    def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:
+        said = changes.encode(change, self._owner_number)
+        said["vhost"] = vhost.name
+        asked = Asked(b"", done, on_disk=True)  # type: ignore[arg-type]
+        self._core.send(Kind.WIRING, (wire.encode_json(said),), asked)
+
+    def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
+        self._core.send(Kind.ADMINISTRATION, (wire.encode_json(said),), Asked(b"", done, on_disk=True))
+
+    def _owner_number(self, owner: object) -> int:
+        number = self._owners.get(owner)
+        if number is None:
+            self._numbers += 1
+            number = self._owners[owner] = self._numbers
+            self._us.owners[number] = owner
+        return number
+
+    def forget_owner(self, owner: object) -> None:
+        number = self._owners.pop(owner, None)
+        if number is not None:
+            self._us.owners.pop(number, None)
+
+    # Consumers.
+
+    def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
+        self._numbers += 1
+        client = Client(self._numbers, consumer)
+        self._clients[consumer] = self._by_number[client.number] = client
+        client.told = credit = self._limits(client)
+        said = {
+            "queue": consumer.queue.incarnation, "number": client.number, "tag": consumer.tag,
+            "flags": [consumer.no_ack, consumer.exclusive], "priority": consumer.priority, "limit": credit.limit,
+            "pool": [credit.pool, credit.pool_limit], "args": records.pack(consumer.arguments),
+        }  # fmt: skip
+
+        def answered(error: ProtocolError | None) -> None:
+            if error is not None:
+                self._forget(client)
+            done(error)
+
+        self._send(Kind.CONSUME, (wire.encode_json(said),), answered)
+
+    def cancel(self, consumer: Consumer) -> None:
+        client = self._clients.get(consumer)
+        if client is not None:
+            self._forget(client)
+            self._send(Kind.CANCEL, (wire.credit(Credit(client.number, 0, 0, 0, 0)),))
+            self._give_back(client)
+
+    def _forget(self, client: Client) -> None:
+        client.gone = True
+        self._clients.pop(client.consumer, None)
+        self._by_number.pop(client.number, None)
+        pool = client.told.pool
+        if pool and all(other.told.pool != pool for other in self._clients.values()):
+            self._pools = {group: number for group, number in self._pools.items() if number != pool}
+
+    def wake(self, queue: Queue, consumer: Consumer) -> None:
+        """It may have room again, or other limits."""
+        client = self._clients.get(consumer)
+        if client is None:
+            return
+        credit = self._limits(client)
+        if credit != client.told:
+            client.told = credit
+            self._send(Kind.CREDIT, (wire.credit(credit),))
+        self._pump(client)
+
+    def _limits(self, client: Client) -> Credit:
+        consumer = client.consumer
+        if consumer.no_ack:
+            return Credit(client.number, self._credit_max, 0, 0, 0)
+        limit, group, together = consumer.sink.limits(consumer)
+        pool = 0
+        if together:
+            pool = self._pools.get(group, 0)
+            if not pool:
+                self._numbers += 1
+                pool = self._pools[group] = self._numbers
+        return Credit(client.number, limit or self._credit_max, pool, together, 0)
+
+    # What the log allots to them.
+
+    def _allotted(self, subscriber: Subscriber, entries: list[Entry]) -> None:
+        client = self._by_number.get(subscriber.number)
+        if client is None:
+            if not subscriber.no_ack:
+                self.release(subscriber.queue, entries, redelivered=False)
+            return
+        self._core.when_held(partial(self._hand_on, client, subscriber, entries))
+
+    def _hand_on(self, client: Client, subscriber: Subscriber, entries: list[Entry]) -> None:
+        client.waiting.extend((subscriber, entry) for entry in entries)
+        self._pump(client)
+
+    def _pump(self, client: Client) -> None:
+        waiting, consumer = client.waiting, client.consumer
+        if client.gone:
+            self._give_back(client)
+            return
+        while waiting and (room := consumer.sink.room(consumer)) > 0:
+            entries: list[Entry] = []
+            while waiting and len(entries) < room:
+                subscriber, entry = waiting.popleft()
+                if consumer.no_ack or entry.holder is subscriber:
+                    entries.append(entry)
+            if entries:
+                consumer.sink.deliver(consumer, entries)
+                if consumer.no_ack:
+                    client.sent += len(entries)
+                    if not self._unsaid:
+                        self._runtime.call_soon(self._say_sent)
+                    self._unsaid[client] = None
+
+    def _say_sent(self) -> None:
+        unsaid, self._unsaid = self._unsaid, {}
+        for client in unsaid:
+            self._send(Kind.CREDIT, (wire.credit(Credit(client.number, 0, 0, 0, client.sent)),))
+            client.sent = 0
+
+    def _give_back(self, client: Client) -> None:
+        """It never saw them."""
+        entries = [entry for subscriber, entry in client.waiting if entry.holder is subscriber]
+        client.waiting.clear()
+        if entries:
+            self.release(client.consumer.queue, entries, redelivered=False)
+
+    def _ended(self, subscriber: Subscriber) -> None:
+        """Its queue is gone."""
+        client = self._by_number.get(subscriber.number)
+        if client is not None:
+            self._forget(client)
+            client.consumer.sink.cancelled(client.consumer)
+
+    def clear(self) -> None:
+        """This broker begins anew, without clients."""
+        for client in self._clients.values():
+            client.gone = True
+        self._clients.clear()
+        self._by_number.clear()
+        self._owners.clear()
+        self._pools.clear()
+        self._unsaid.clear()

@@ -1,0 +1,216 @@
+"""Consumers of every node, on every node: who gets which message follows from the ordered log alone.
+
+Each consumer has a limit of unsettled messages that everybody knows; the consumers of one channel may share a second
+one. A message is allotted as soon as it is in the queue and a consumer has room left, by the same turns everywhere
+(`broker.dispatch`), with no lock and no extra message. The consumer's own node hands it on once a majority holds that
+place of the log; the others only keep count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from coterie.broker.consumer import Consumer, Sink
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.queue import Queue
+    from coterie.group.members import Address
+
+
+class Pool:
+    """What the consumers of one channel may hold together."""
+
+    __slots__ = ("held", "limit", "members", "number")
+
+    def __init__(self, number: int, limit: int) -> None:
+        self.number = number
+        self.limit = limit
+        """0: as much as they like."""
+        self.held = 0
+        self.members: dict[int, Subscriber] = {}
+
+
+class Subscriber(Consumer):
+    """A consumer of any node, as the ordered log knows it."""
+
+    __slots__ = ("held", "limit", "number", "peer", "pool")
+
+    def __init__(
+        self,
+        tag: str,
+        queue: Queue,
+        sink: Sink,
+        no_ack: bool,
+        exclusive: bool,
+        priority: int,
+        arguments: Mapping[str, object],
+        peer: Peer,
+        number: int,
+        limit: int,
+        pool: Pool | None,
+    ) -> None:
+        super().__init__(tag, queue, sink, no_ack, exclusive, priority, arguments)
+        self.peer = peer
+        self.number = number
+        self.limit = limit
+        self.held = 0
+        self.pool = pool
+
+    @property
+    def room(self) -> int:
+        room = self.limit - self.held
+        pool = self.pool
+        return min(room, pool.limit - pool.held) if pool is not None and pool.limit else room
+
+
+class Getter:
+    """Who got a message with basic.get, and has not settled it."""
+
+    __slots__ = ("number", "peer")
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        self.peer = peer
+        self.number = number
+
+
+class Owner:
+    """A connection on another node that has queues for itself."""
+
+    __slots__ = ("number", "peer")
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        self.peer = peer
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"<connection {self.number} of {self.peer.address}>"
+
+
+Holder = Subscriber | Getter
+
+
+class Peer(Sink):
+    """A member of the cluster, ourselves too: its consumers, and what it holds."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.events = 0
+        """How many of its events have been applied. Only the next one counts."""
+        self.subscribers: dict[int, Subscriber] = {}
+        self.pools: dict[int, Pool] = {}
+        self.owners: dict[int, object] = {}
+        self.held: dict[int, dict[int, Holder]] = {}
+        """By queue and position: everything that was allotted to it and is not settled."""
+        self.allotted: Callable[[Subscriber, list[Entry]], None] | None = None
+        """On its own node: what to do with messages that are its to deliver."""
+        self.ended: Callable[[Subscriber], None] | None = None
+        """And with a consumer whose queue is gone."""
+
+    # As a sink: what the log allots.
+
+    def room(self, consumer: Consumer) -> int:
+        assert isinstance(consumer, Subscriber)
+        return consumer.room
+
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+        assert isinstance(consumer, Subscriber)
+        count = len(entries)
+        consumer.held += count
+        if consumer.pool is not None:
+            consumer.pool.held += count
+        if not consumer.no_ack:
+            self.hold(consumer.queue.incarnation, consumer, entries)
+        if self.allotted is not None:
+            self.allotted(consumer, entries)
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """The queue is gone."""
+        assert isinstance(consumer, Subscriber)
+        self.drop(consumer)
+        if self.ended is not None:
+            self.ended(consumer)
+
+    def hold(self, queue: int, holder: Holder, entries: list[Entry]) -> None:
+        held = self.held.get(queue)
+        if held is None:
+            held = self.held[queue] = {}
+        held.update(dict.fromkeys([entry.position for entry in entries], holder))
+
+    # Settling.
+
+    def settled(self, number: int, queue: Queue | None, positions: list[int]) -> list[Entry]:
+        """Take what it holds of these positions off its account; gives those that are still in the queue. None: the
+        queue of that number is gone."""
+        held = self.held.get(number)
+        if held is None:
+            return []
+        live = {} if queue is None else queue.entries
+        entries: list[Entry] = []
+        freed: dict[Subscriber, int] = {}
+        for position in positions:
+            holder = held.pop(position, None)
+            if holder is None:
+                continue
+            if isinstance(holder, Subscriber):
+                freed[holder] = freed.get(holder, 0) + 1
+            entry = live.get(position)
+            if entry is not None and entry.holder is holder:
+                entries.append(entry)
+        if not held:
+            del self.held[number]
+        for subscriber, count in freed.items():
+            self.free(subscriber, count)
+        return entries
+
+    def free(self, subscriber: Subscriber, count: int) -> None:
+        """It has room for so many more."""
+        subscriber.held -= count
+        pool = subscriber.pool
+        if pool is None:
+            subscriber.queue.dispatcher.wake(subscriber)
+        else:
+            pool.held -= count
+            for _, member in sorted(pool.members.items()):
+                member.queue.dispatcher.wake(member)
+
+    # Consumers.
+
+    def add(self, subscriber: Subscriber) -> None:
+        self.subscribers[subscriber.number] = subscriber
+        if subscriber.pool is not None:
+            subscriber.pool.members[subscriber.number] = subscriber
+
+    def drop(self, subscriber: Subscriber) -> None:
+        """It is given nothing more; what it holds is settled by its channel."""
+        self.subscribers.pop(subscriber.number, None)
+        pool = subscriber.pool
+        if pool is not None:
+            pool.members.pop(subscriber.number, None)
+            if not pool.members:
+                self.pools.pop(pool.number, None)
+
+    def pool(self, number: int, limit: int) -> Pool | None:
+        """The second limit of a channel's consumers; number 0: there is none."""
+        if not number:
+            return None
+        pool = self.pools.get(number)
+        if pool is None:
+            pool = self.pools[number] = Pool(number, limit)
+        pool.limit = limit
+        return pool
+
+    def allow(self, subscriber: Subscriber, limit: int, pool: Pool | None) -> None:
+        """Other limits apply from now on."""
+        subscriber.limit = limit
+        if pool is not subscriber.pool:
+            if subscriber.pool is not None:
+                subscriber.pool.members.pop(subscriber.number, None)
+                subscriber.pool.held -= subscriber.held
+            subscriber.pool = pool
+            if pool is not None:
+                pool.members[subscriber.number] = subscriber
+                pool.held += subscriber.held
+        for each in (subscriber,) if pool is None else [member for _, member in sorted(pool.members.items())]:
+            each.queue.dispatcher.wake(each)

@@ -1,0 +1,649 @@
+"""The core of a clustered broker: it holds the parts together, and knows whether this broker may serve.
+
+A broker is *in step* if its state is what the ordered log says. While brokers that are in step are a majority of the
+voters, they serve. The log is the total order of the group, view after view; only what is ordered while there is a
+majority counts, and whoever sent something that did not count sends it again. A member that is lost is lost at the
+place of the next view in the log. Whoever was away, or comes back alone, is updated by one that is in step.
+
+  JOINING    not in step: waits for an update, or for enough others to begin with
+  SERVING    in step, with a majority
+  STRANDED   in step, without a majority: publishers are blocked, nothing is confirmed, accepted or delivered
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from coterie.cluster import wire
+from coterie.cluster.broker_handler import BrokerHandler
+from coterie.cluster.lease import Lease
+from coterie.cluster.local_messages import Asked, LocalMessages
+from coterie.cluster.message_handler import MessageHandler
+from coterie.cluster.pending import Pending, Place
+from coterie.cluster.settings import ClusterSettings
+from coterie.cluster.update import UPDATE, Update, Updates
+from coterie.cluster.voters import Beginning, Progress, Status, decide, majority
+from coterie.cluster.wire import Kind
+from coterie.errors import PeerError
+from coterie.group.channel import BufferFull, Channel, ChannelClosed, Delivery, Receiver
+from coterie.group.members import Address, MergeView, View, ViewId
+from coterie.log import Log
+from coterie.runtime.base import Buffer, Runtime
+
+if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
+
+log = Log(__name__)
+ALARM = "cluster"
+"""The broker's alarm while publishers must wait for the cluster."""
+_WEIGHTY = frozenset({Kind.WIRING, Kind.TRANSACTION, Kind.ADMINISTRATION})
+"""Events whose answers wait for disks, whether anything was written or not."""
+RECORD = "cluster"
+"""The kind of the record in the store that says how far its content has come."""
+
+
+class State(Enum):
+    JOINING = "joining"
+    SERVING = "serving"
+    STRANDED = "stranded"
+
+
+class Core(Receiver):
+    """One of them for each broker. `connect` once the broker has recovered."""
+
+    def __init__(self, runtime: Runtime, settings: ClusterSettings) -> None:
+        self.runtime = runtime
+        self.settings = settings
+        self.state = State.JOINING
+        self.progress = Progress()
+        self.cluster = ""
+        self.voters: tuple[str, ...] = ()
+        self.damaged = False
+        self.why = "not connected yet"
+        """Why it does not serve."""
+        self.in_step: list[Address] = []
+        """Who is, in the order of the view."""
+        self.cut_off: list[Callable[[str], None]] = []
+        """Told when this broker's clients must go: it was away, and is to be updated."""
+        self.changed: list[Callable[[], None]] = []
+        """Told when the state, the view or the voters have changed."""
+        self.interface = BrokerHandler(self, settings.credit_max)
+        self.pending = Pending(self._may_speak)
+        self.local = LocalMessages()
+        self.lease = Lease(runtime, settings.lease, self._ping, self._look)
+        self._place = Place(0, 0)
+        """Of the event that is being applied, or was the last."""
+        self._statuses: dict[Address, Status] = {}
+        self._disks: dict[Address, int] = {}
+        """Up to which event each member has everything on disk."""
+        self._wall: float | None = None
+        self._sent = 0
+        """Events that we sent; the number of the last."""
+        self.last_wall = 0.0
+        """Of the last event that was applied."""
+        self._late: list[tuple[Place, Address, bytes]] | None = None
+        """What was ordered at the end of a view, until it is known who goes on; None: the order has not ended."""
+        self._made = 0
+        """Queues that the event which is being applied has made."""
+        self._disk_matters = False
+        """An event was applied whose sender waits for disks."""
+        self._soon: list[Callable[[], None]] = []
+        self._draining = False
+
+    def attach(self, broker: Broker, channel: Channel) -> None:
+        """The broker was made with `interface`; the channel with this as its receiver."""
+        self.broker = broker
+        self.channel = channel
+        self.us = channel.local
+        self.handler = MessageHandler(broker)
+        self.updates = Updates(self)
+        self.update: Update | None = None
+        self.interface.attach(broker, self.handler.peer(self.us))
+        broker.set_alarm(ALARM, True)
+
+    def recovered(self, record: dict[str, object] | None) -> None:
+        """What the store has kept of the cluster."""
+        if record is None:
+            return
+        epoch, index, voters = record.get("epoch"), record.get("index"), record.get("voters")
+        self.damaged = bool(record.get("updating"))
+        if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
+            self.progress = Progress(epoch, index)
+            self.cluster = str(record.get("cluster"))
+            self.voters = tuple(str(name) for name in voters)
+
+    # Sending.
+
+    def send(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
+        """An event of ours. It is numbered now, and goes out as soon as it may."""
+        self._sent += 1
+        asked.payload = b"".join((wire.head(kind, self.runtime.wall(), self._sent), *parts))
+        local = self.local
+        if self.state is State.SERVING and not local.waiting and local.in_order:
+            try:
+                self.channel.send_nowait(asked.payload)
+                local.sent(asked)
+                return
+            except BufferFull:
+                pass
+            except ChannelClosed:
+                return
+        local.wait(asked)
+        if local.waiting_bytes > self.settings.backlog_max:
+            self._alarm()
+        self._drain()
+
+    def in_turn(self, done: Callable[[], None]) -> None:
+        """Something that needs no event, after all answers that are due before it."""
+        if len(self.local):
+            # An event of ours is under way: whatever it is, its answer comes first.
+            self.runtime.call_soon(self._in_turn_again, done)
+        else:
+            place, index = self.pending.last()
+            self.pending.answer(place, index, done)
+
+    def _in_turn_again(self, done: Callable[[], None]) -> None:
+        if len(self.local):
+            self.runtime.call_later(0.001, self._in_turn_again, done)
+        else:
+            self.in_turn(done)
+
+    def _drain(self) -> None:
+        if not self._draining and self.local.waiting and self.state is State.SERVING and self.local.in_order:
+            self._draining = True
+            self.runtime.spawn(self._send_waiting())
+
+    async def _send_waiting(self) -> None:
+        local = self.local
+        try:
+            while self.state is State.SERVING and local.waiting and local.in_order:
+                asked = local.waiting[0]
+                try:
+                    self.channel.send_nowait(asked.payload)
+                    local.sent(asked)
+                except BufferFull:
+                    await self.channel.writable()
+        except ChannelClosed:
+            pass
+        finally:
+            self._draining = False
+            self._alarm()
+
+    def _alarm(self) -> None:
+        backlog = self.local.waiting_bytes
+        blocked = self.broker.alarms.get(ALARM, False)
+        limit = self.settings.backlog_max
+        self.broker.set_alarm(ALARM, self.state is not State.SERVING or backlog > (limit // 2 if blocked else limit))
+
+    # What the broker needs to know while an event is applied.
+
+    def wall(self) -> float:
+        return self.runtime.wall() if self._wall is None else self._wall
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """At the end of the event that is being applied: everywhere alike."""
+        if self._wall is None:
+            log.debug("something was put off outside of any event", what=repr(call))
+        self._soon.append(call)
+
+    def new_incarnation(self) -> int:
+        self._made += 1
+        return ((self.progress.epoch & 0xFFFF) << 48 | self.progress.index << 12) + self._made
+
+    def keeps_time(self) -> bool:
+        """The oldest one in step decides what has expired."""
+        return self.state is State.SERVING and bool(self.in_step) and self.in_step[0] == self.us
+
+    def when_held(self, call: Callable[[], None]) -> None:
+        self.pending.deliver(self._place, call)
+
+    # Receiving.
+
+    def receive(self, batch: list[Delivery]) -> None:
+        try:
+            self._receive(batch)
+        except Exception:
+            log.error(
+                "this broker cannot follow the log any more, and leaves the cluster", error=traceback.format_exc()
+            )
+            self.runtime.call_soon(self._fail)
+
+    def _fail(self) -> None:
+        self.channel.stack.stop()
+        self.closed("an event could not be applied: see the log of this broker")
+
+    def _receive(self, batch: list[Delivery]) -> None:
+        store = self.broker.store
+        before, progress = store.written(), self.progress
+        store.begin()
+        try:
+            for delivery in batch:
+                if delivery.multicast:
+                    self._place = Place(self._place.view, delivery.position)
+                    for message in delivery.messages:
+                        self._ordered(delivery.sender, message)
+                else:
+                    for message in delivery.messages:
+                        self._told(delivery.sender, message)
+            if self.progress != progress and store.written() != before and self.state is State.SERVING:
+                self._save()
+                self._disk_matters = True
+        finally:
+            store.end()
+        if self._disk_matters:
+            self._watch_disk()
+        self.pending.look()
+        self._drain()
+
+    def _look(self) -> None:
+        self.pending.look()
+
+    def _may_speak(self) -> bool:
+        return self.state is State.SERVING and self.lease.valid()
+
+    def _ordered(self, sender: Address, data: memoryview) -> None:
+        try:
+            head = wire.read_head(data)
+        except PeerError as error:
+            log.error("an event that cannot be read", sender=sender, error=error)
+            return
+        if self._late is not None:
+            self._late.append((self._place, sender, bytes(data)))
+            return
+        update = self.update
+        if update is not None and update.keeps and sender != self.us and head.kind is not Kind.STATUS:
+            update.keep(self._place, sender, bytes(data))
+        elif head.number:
+            self._event(sender, head, data)
+        else:
+            self._of_members(sender, head.kind, data)
+
+    def replay(self, place: Place, sender: Address, data: memoryview) -> None:
+        """What was kept during an update, in its turn."""
+        self._place = place
+        head = wire.read_head(data)
+        if head.number:
+            self._event(sender, head, data)
+        else:
+            self._of_members(sender, head.kind, data)
+
+    @property
+    def _in_step(self) -> bool:
+        """Events are applied here."""
+        return self.state is State.SERVING or (self.update is not None and self.update.complete)
+
+    def _event(self, sender: Address, head: wire.Head, data: memoryview) -> None:
+        """One of a broker, in its place of the log. It counts if that broker is in step, and it is its next one."""
+        peer = self.handler.peer(sender) if self._in_step and sender in self.in_step else None
+        counts = peer is not None and head.number == peer.events + 1
+        asked = self.local.back(counts) if sender == self.us and self.local.under_way else None
+        if peer is None or not counts:
+            return
+        peer.events += 1
+        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+        self._wall = self.last_wall = head.wall
+        self._made = 0
+        if head.kind in _WEIGHTY:
+            self._disk_matters = True
+        try:
+            answer = self.handler.apply(head.kind, sender, data, asked)
+            self._finish_event()
+        except PeerError as error:
+            log.error("an event that cannot be applied", sender=sender, error=error)
+            answer = None
+        finally:
+            self._wall = None
+        if asked is not None and asked.done is not None:
+            done = asked.done
+            index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
+            self.pending.answer(self._place, index, lambda: done(answer))
+
+    def _finish_event(self) -> None:
+        while self._soon:
+            calls, self._soon = self._soon, []
+            for call in calls:
+                call()
+
+    # Disks.
+
+    def _save(self, **more: object) -> None:
+        self.broker.store.save(
+            RECORD,
+            "state",
+            {
+                "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
+                "voters": list(self.voters), **more,
+            },
+        )  # fmt: skip
+
+    def _watch_disk(self) -> None:
+        """Say when everything up to here is on disk, if anybody may wait for that."""
+        self._disk_matters = False
+        store, index = self.broker.store, self.progress.index
+        if store.durable:
+            store.when_synced(store.written(), lambda: self._on_disk(index))
+
+    def _on_disk(self, index: int) -> None:
+        if index > self._disks.get(self.us, 0):
+            self._disks[self.us] = index
+            self._tell(Told.DISK, index)
+            self._count_disks()
+
+    def _count_disks(self) -> None:
+        by_name = {member.name: index for member, index in self._disks.items() if member in self.in_step}
+        found = sorted((by_name.get(name, 0) for name in self.voters), reverse=True)
+        if found:
+            self.pending.on_disk = max(self.pending.on_disk, found[len(found) // 2])
+            self.pending.look()
+
+    # Between members, one to one.
+
+    def _tell(self, what: int, number: int, to: Address | None = None) -> None:
+        data = Told.pack(what, number)
+        for member in self.in_step if to is None else (to,):
+            if member != self.us:
+                self.unicast(data, member)
+
+    def unicast(self, data: Buffer, to: Address) -> bool:
+        try:
+            self.channel.send_nowait(data, to)
+        except (BufferFull, ChannelClosed):
+            return False
+        return True
+
+    def _told(self, sender: Address, data: memoryview) -> None:
+        what = data[0] if len(data) else 0
+        if what == UPDATE:
+            if self.update is not None:
+                self.update.part(sender, data[1:])
+            return
+        number = Told.number(data)
+        if what == Told.DISK:
+            if number > self._disks.get(sender, 0):
+                self._disks[sender] = number
+                self._count_disks()
+        elif what == Told.PING:
+            if sender in self.in_step:
+                self._tell(Told.PONG, number, sender)
+        elif what == Told.PONG:
+            self.lease.heard(sender.name, number)
+
+    def _ping(self, number: int) -> None:
+        if self.state is State.SERVING:
+            self.lease.heard(self.us.name, number)
+            self._tell(Told.PING, number)
+
+    # Views.
+
+    def held(self, view: ViewId, position: int, everyone: bool) -> None:
+        if view == self.channel.view.id:
+            self.pending.held = max(self.pending.held, Place(self._place.view, position))
+            self.pending.look()
+
+    def order_ends(self) -> None:
+        """What follows counts only if we go on with a majority: others may have ordered it otherwise."""
+        self._late = []
+
+    def view_accepted(self, view: View) -> None:
+        together = self._came_together(view)
+        goes_on = self.state is State.SERVING and majority(self.voters, {member.name for member in together})
+        self._take_late(goes_on)
+        self._place = Place(self._place.view + 1, 0)
+        self._statuses.clear()
+        self.update = None  # whoever gave it may be gone; another one begins
+        self.updates.view_changed(view)
+        if self.state is State.SERVING:
+            lost = [member for member in self.in_step if member not in together]
+            self.in_step = [member for member in view.members if member in together]
+            if goes_on:
+                self._go_on(lost)
+            else:
+                self._strand()
+        self._count_voters()
+        if self.state is not State.SERVING:
+            self.update = Update(self)
+            self._send_status()
+        self._told_of_change()
+
+    def _take_late(self, counts: bool) -> None:
+        late, self._late = self._late or [], None
+        for place, sender, data in late:
+            if counts:
+                self.replay(place, sender, memoryview(data))
+            elif sender == self.us and wire.read_head(memoryview(data)).number and self.local.under_way:
+                self.local.back(counts=False)
+
+    def _came_together(self, view: View) -> set[Address]:
+        """Those in step that came from the same view as we did, and so have what we have."""
+        with_us = view.members
+        if isinstance(view, MergeView):
+            with_us = next((part.members for part in view.subgroups if self.us in part.members), (self.us,))
+        return {member for member in self.in_step if member in with_us and member in view.members}
+
+    def _go_on(self, lost: list[Address]) -> None:
+        """The next view still has a majority: whatever came before it is held by all who are here."""
+        self.pending.held = self._place
+        self.progress = Progress(self.progress.epoch + 1, self.progress.index)
+        store = self.broker.store
+        store.begin()
+        try:
+            self._wall = self.last_wall  # of the log, not of this node's clock
+            for member in lost:
+                log.warning("a broker is lost", broker=member)
+                self._disks.pop(member, None)
+                self.handler.lose(member)
+                self._finish_event()
+            self._wall = None
+            self._save()
+        finally:
+            store.end()
+        self._begin_lease()
+        self._watch_disk()
+        self.pending.look()
+
+    def _strand(self) -> None:
+        self.state = State.STRANDED
+        there = ", ".join(member.name for member in self.in_step)
+        self.why = f"{there or 'nobody'} of the voters {', '.join(self.voters)}: that is no majority"
+        log.warning("no majority: publishers are blocked", why=self.why)
+        self.lease.stop()
+        self._alarm()
+
+    def _begin_lease(self) -> None:
+        self.lease.begin([member.name for member in self.in_step], self.voters)
+
+    def _count_voters(self) -> None:
+        """Who counts for what a majority holds."""
+        members = [member for member in self.in_step if member.name in self.voters]
+        self.channel.count_holders(members, len(self.voters) // 2 + 1)
+
+    def _told_of_change(self) -> None:
+        for listener in self.changed:
+            listener()
+
+    # Those who are not in step.
+
+    def _send_status(self) -> None:
+        live = self.state is State.STRANDED
+        status = Status(
+            self.progress, self.cluster, self.voters, self.settings.size, live, self.damaged, self.broker.empty
+        )
+        self.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(self.channel.view.id)}))
+
+    def multicast(self, kind: Kind, data: bytes) -> None:
+        """Something about members, not about queues: it counts whatever was lost."""
+        payload = wire.head(kind, self.runtime.wall(), 0) + data
+
+        async def send() -> None:
+            try:
+                await self.channel.send(payload)
+            except ChannelClosed:
+                pass
+
+        self.runtime.spawn(send())
+
+    def _of_members(self, sender: Address, kind: Kind, data: memoryview) -> None:
+        try:
+            said = wire.decode_json(data[wire.HEAD :])
+            if kind is Kind.STATUS:
+                if said["view"] == str(self.channel.view.id):  # else another one comes
+                    self._status(sender, Status.from_json(said))
+            elif kind is Kind.READY:
+                if said["view"] == str(self.channel.view.id):
+                    self._ready(sender)
+            elif kind is Kind.FORGET:
+                self._forget(str(said["name"]))
+        except (PeerError, KeyError, AssertionError) as error:
+            log.error("a member says what nobody understands", sender=sender, error=repr(error))
+
+    def _status(self, sender: Address, status: Status) -> None:
+        if self.state is State.SERVING:
+            if sender != self.us and sender not in self.in_step:
+                if status.cluster and status.cluster != self.cluster:
+                    log.error("a broker of another cluster wants to join", broker=sender, its=status.cluster)
+                elif self.in_step[0] == self.us:
+                    self.updates.begin(sender)
+            return
+        if sender == self.us and self.update is not None:
+            self.update.from_here()
+        self._statuses[sender] = status
+        members = self.channel.view.members
+        if all(member in self._statuses for member in members):
+            found = decide(members, self._statuses)
+            if isinstance(found, Beginning):
+                self._begin(found)
+            else:
+                self.why = found.why
+                log.info("the cluster waits", why=found.why)
+                self._told_of_change()
+
+    def _begin(self, found: Beginning) -> None:
+        """Enough have come together, and all of them have decided the same."""
+        if self.us in found.in_step:
+            self.in_step = list(found.in_step)
+            self.cluster, self.voters = found.cluster, found.voters
+            self.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
+            self._serve()
+        else:
+            assert self.update is not None
+            self.update.from_here()
+        if self.us == found.source:
+            for member in self.channel.view.members:
+                if member not in found.in_step:
+                    self.updates.begin(member)
+        self._statuses.clear()
+
+    def _serve(self) -> None:
+        self.state = State.SERVING
+        self.why = ""
+        self.damaged = False
+        self.update = None
+        for address in [*self.handler.peers]:
+            if address not in self.in_step:
+                self.handler.lose(address)
+        self._save()
+        self._disks = {self.us: 0}
+        self.pending.held = max(self.pending.held, self._place)
+        self._begin_lease()
+        self._count_voters()
+        self._watch_disk()
+        self._alarm()
+        log.info("the broker serves", members=len(self.in_step), voters=",".join(self.voters))
+        self.pending.look()
+        self._drain()
+        self._told_of_change()
+
+    def updated(
+        self, progress: Progress, cluster: str, voters: tuple[str, ...], in_step: list[Address], wall: float
+    ) -> None:
+        """This broker has the state of another one, as it was at the place of our status in the log."""
+        self.progress, self.cluster, self.voters, self.last_wall = progress, cluster, voters, wall
+        self.in_step = in_step
+
+    def _ready(self, sender: Address) -> None:
+        """One that was updated is in step from here on, and a voter."""
+        if not self._in_step:
+            return
+        if sender not in self.in_step:
+            members = {*self.in_step, sender}
+            self.in_step = [member for member in self.channel.view.members if member in members]
+        if sender.name not in self.voters:
+            self.voters = tuple(sorted((*self.voters, sender.name)))
+        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+        log.info("a broker is in step", broker=sender)
+        if sender == self.us:
+            self._serve()
+        else:
+            self._save()
+            self._begin_lease()
+            self._count_voters()
+            self._watch_disk()
+            self._told_of_change()
+
+    def _forget(self, name: str) -> None:
+        if not self._in_step or name not in self.voters:
+            return
+        self.voters = tuple(voter for voter in self.voters if voter != name)
+        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+        self._save()
+        self._begin_lease()
+        self._count_voters()
+        log.warning("a voter is forgotten", name=name)
+        self._told_of_change()
+
+    # Beginning and end.
+
+    async def connect(self) -> None:
+        await self.channel.connect()
+
+    async def close(self) -> None:
+        self.lease.stop()
+        await self.channel.close()
+
+    def closed(self, why: str) -> None:
+        self.state = State.JOINING
+        self.why = why
+        self._alarm()
+        self._cut_off(why)
+
+    def _cut_off(self, why: str) -> None:
+        """Our clients' questions will never be answered."""
+        self.local.clear()
+        self.pending.clear()
+        self.interface.clear()
+        for listener in self.cut_off:
+            listener(why)
+
+    def reset(self, why: str) -> None:
+        """What this broker has is not right: it is about to be updated, from nothing."""
+        if self.state is State.STRANDED:
+            log.warning("this broker begins anew", why=why)
+        self.state = State.JOINING
+        self._cut_off(why)
+        self._sent = 0
+        self.handler.peers.clear()
+        self.interface.attach(self.broker, self.handler.peer(self.us))
+        self.damaged = True
+        self._save(updating=True)
+        self.broker.wipe()
+
+
+class Told:
+    """What members tell each other one to one: a byte that says what, and a number. 4 is a part of an update."""
+
+    DISK = 1
+    PING = 2
+    PONG = 3
+
+    @staticmethod
+    def pack(what: int, number: int) -> bytes:
+        return bytes((what,)) + number.to_bytes(8, "big")
+
+    @staticmethod
+    def number(data: memoryview) -> int:
+        if len(data) != 9:
+            raise PeerError("a word between members that has the wrong size")
+        return int.from_bytes(data[1:], "big")

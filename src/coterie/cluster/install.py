@@ -1,0 +1,123 @@
+"""Another broker's state becomes this one's: wiring first, then messages as they come, then consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coterie.broker import records
+from coterie.broker.specs import ExchangeSpec, QueueSpec
+from coterie.cluster.consumers import Getter, Holder, Peer, Subscriber
+from coterie.cluster.snapshot import Json, owner_of, peer_of, read_chunk
+from coterie.cluster.wire import Routes
+
+if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
+    from coterie.broker.entry import Entry
+    from coterie.broker.queue import Queue
+    from coterie.cluster.message_handler import MessageHandler
+
+
+class Installation:
+    """Of one snapshot, into a broker that has been emptied."""
+
+    def __init__(self, broker: Broker, handler: MessageHandler, outline: Json) -> None:
+        self._broker = broker
+        self._handler = handler
+        self._outline = outline
+        self._entries: dict[int, list[Entry]] = {}
+        self._routes = Routes()
+        for said in outline["vhosts"]:
+            self._vhost(said)
+        broker.put_records(outline["records"])
+
+    def _vhost(self, said: Json) -> None:
+        broker = self._broker
+        vhost = broker.vhosts.get(said["name"]) or broker.keep_vhost(said["name"])
+        for name, value in said["limits"].items():
+            vhost.put_limit(name, value)
+        for name, record in said["policies"]:
+            vhost.put_policy(name, records.policy_of(name, record))
+        for name, record in said["operator"]:
+            vhost.put_policy(name, records.policy_of(name, record), operator=True)
+        for name, kind, durable, auto_delete, internal, arguments in said["exchanges"]:
+            vhost.add_exchange(ExchangeSpec(name, kind, durable, auto_delete, internal, _table(arguments)))
+        for queue in said["queues"]:
+            durable, auto_delete, exclusive, arguments = queue["spec"]
+            spec = QueueSpec(durable, auto_delete, exclusive, _table(arguments))
+            owner = owner_of(self._handler, queue["owner"])
+            vhost.add_queue(queue["name"], spec, owner, queue["number"], save=True)
+            self._entries[queue["number"]] = []
+        for binding in said["bindings"]:
+            vhost.add_binding(records.binding_of(binding)[1])
+
+    def chunk(self, data: memoryview) -> None:
+        now = self._broker.runtime.now()
+        number, entries = read_chunk(data, self._handler.queues, self._routes, now)
+        self._entries[number] += entries
+
+    def finish(self) -> None:
+        holders = {said["address"]: self._peer(said) for said in self._outline["peers"]}
+        store = self._broker.store
+        for vhost in self._outline["vhosts"]:
+            for said in vhost["queues"]:
+                queue = self._handler.queues[said["number"]]
+                entries = self._entries.pop(said["number"])
+                queue.restore(entries, said["next"])
+                if store in queue.observers:
+                    store.enqueued(queue, entries)
+                    held = [entry for entry in entries if entry.holder is not None]
+                    if held:
+                        store.acquired(queue, held)
+                _consumers(queue, said, holders)
+
+    def _peer(self, said: Json) -> dict[int, Subscriber]:
+        """Its consumers; and every entry that it holds gets its holder."""
+        peer = peer_of(self._handler, said["address"])
+        peer.events = said["events"]
+        for number, limit, held in said["pools"]:
+            pool = peer.pool(number, limit)
+            assert pool is not None
+            pool.held = held
+        known: dict[int, Subscriber] = {}
+        for each in said["subscribers"]:
+            known[each["number"]] = subscriber = self._subscriber(peer, each)
+            peer.add(subscriber)
+        for each in said["cancelled"]:
+            if each["queue"] in self._handler.queues:
+                known[each["number"]] = self._subscriber(peer, each)
+        entries = {
+            number: {entry.position: entry for entry in found} for number, found in self._entries.items()
+        }  # of queues where something is held
+        for number, position, holder_number, got in said["held"]:
+            holder: Holder | None = Getter(peer, holder_number) if got else known.get(holder_number)
+            if holder is None:
+                continue
+            peer.held.setdefault(number, {})[position] = holder
+            entry = entries.get(number, {}).get(position)
+            if entry is not None:
+                entry.holder = holder
+        return known
+
+    def _subscriber(self, peer: Peer, said: Json) -> Subscriber:
+        no_ack, exclusive = said["flags"]
+        subscriber = Subscriber(
+            said["tag"], self._handler.queues[said["queue"]], peer, no_ack, exclusive, said["priority"],
+            _table(said["args"]), peer, said["number"], said["limit"], peer.pools.get(said["pool"]),
+        )  # fmt: skip
+        subscriber.held = said["held"]
+        return subscriber
+
+
+def _consumers(queue: Queue, said: Json, holders: dict[str, dict[int, Subscriber]]) -> None:
+    def found(keys: list[Any]) -> list[Subscriber]:
+        return [holders[address][number] for address, number in keys]
+
+    for consumer in found(said["active"]):
+        consumer.active = True
+    queue.rotation.restore(found(said["consumers"]), found(said["turns"]))
+
+
+def _table(packed: object) -> dict[str, Any]:
+    table = records.unpack(packed)
+    assert isinstance(table, dict)
+    return table

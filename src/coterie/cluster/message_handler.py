@@ -1,0 +1,289 @@
+"""The deliver side: events in the order of the log become steps of the broker, on every node alike.
+
+It is called with events that are in order, one after the other, and never by a connection. What it decides depends on
+the log and on nothing else: not on this node's clock, its sockets, or who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coterie.amqp.codes import NOT_FOUND
+from coterie.broker import records
+from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.publish import Routed
+from coterie.broker.transaction import Transaction
+from coterie.cluster import changes, wire
+from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
+from coterie.cluster.wire import Kind, Malformed, Routes, Settling
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
+    from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
+    from coterie.broker.queue import Queue
+    from coterie.cluster.local_messages import Asked
+    from coterie.group.members import Address
+
+
+class MessageHandler(QueueObserver):
+    """What the log has made of this broker, besides its queues: whose consumers there are, and what each holds."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.peers: dict[Address, Peer] = {}
+        self.queues: dict[int, Queue] = {}
+        """By incarnation."""
+        self._routes = Routes()
+        self._steps: dict[Kind, Callable[[Peer, memoryview, Asked | None], object]] = {
+            Kind.PUBLISH: self._publish,
+            Kind.FANOUT: self._fanout,
+            Kind.ACCEPT: self._accept,
+            Kind.RELEASE: self._release,
+            Kind.REJECT: self._reject,
+            Kind.CONSUME: self._consume,
+            Kind.CANCEL: self._cancel,
+            Kind.CREDIT: self._credit,
+            Kind.GET: self._get,
+            Kind.EXPIRE: self._expire,
+            Kind.WIRING: self._wiring,
+            Kind.TRANSACTION: self._transaction,
+            Kind.ADMINISTRATION: self._administration,
+        }
+
+    def peer(self, address: Address) -> Peer:
+        peer = self.peers.get(address)
+        if peer is None:
+            peer = self.peers[address] = Peer(address)
+        return peer
+
+    def apply(self, kind: Kind, sender: Address, data: memoryview, asked: Asked | None) -> object:
+        """`asked`: what this node knows of its own event. Gives the answer to it. Raises Malformed."""
+        step = self._steps.get(kind)
+        if step is None:
+            raise Malformed(f"{kind.name} is no event of a broker")
+        return step(self.peer(sender), data, asked)
+
+    # Queues come and go.
+
+    def opened(self, queue: Queue) -> None:
+        self.queues[queue.incarnation] = queue
+        queue.observers.append(self)
+
+    def deleted(self, queue: Queue) -> None:
+        self.queues.pop(queue.incarnation, None)
+
+    # Messages.
+
+    def _publish(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        if asked is not None:
+            self._enqueue([*asked.routed.items()], asked)
+        else:
+            number, messages = wire.decode_publish(data, wire.HEAD, self._routes)
+            queue = self.queues.get(number)
+            if queue is not None:
+                self._enqueue([(queue, messages)], None)
+
+    def _fanout(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        if asked is not None:
+            self._enqueue([*asked.routed.items()], asked)
+        else:
+            self._enqueue([*self._known(wire.decode_fanout(data, wire.HEAD, self._routes)).items()], None)
+
+    def _known(self, lists: list[tuple[int, list[Message]]]) -> Routed:
+        return {self.queues[number]: messages for number, messages in lists if number in self.queues}
+
+    def _enqueue(self, lists: list[tuple[Queue, list[Message]]], asked: Asked | None) -> None:
+        """Each queue gets its messages; one that was deleted in between does not, and a full one may refuse."""
+        for queue, messages in lists:
+            if queue.deleted:
+                continue
+            if queue.limits.refuses:
+                messages, refused = _sort_out(queue, messages)
+                if refused:
+                    if asked is not None:
+                        asked.refuse(refused)
+                    queue.refuse(refused)
+            queue.enqueue(messages)
+
+    def _settled(self, peer: Peer, data: memoryview) -> tuple[Queue | None, list[Entry]]:
+        number, positions = wire.read_settle(data, wire.HEAD)
+        queue = self.queues.get(number)
+        return queue, peer.settled(number, queue, positions)
+
+    def _accept(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        queue, entries = self._settled(peer, data)
+        if queue is not None and entries:
+            queue.apply_accept(entries)
+
+    def _reject(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        queue, entries = self._settled(peer, data)
+        if queue is not None and entries:
+            queue.apply_reject(entries)
+
+    def _release(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        number, redelivered, positions = wire.read_release(data, wire.HEAD)
+        queue = self.queues.get(number)
+        entries = peer.settled(number, queue, positions)
+        if queue is not None and entries:
+            queue.apply_release(entries, redelivered)
+
+    def _expire(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        """The keeper of the time says so; what somebody has acquired by now has not expired."""
+        number, positions = wire.read_settle(data, wire.HEAD)
+        queue = self.queues.get(number)
+        if queue is None:
+            return
+        found = (queue.entries.get(position) for position in positions)
+        entries = [entry for entry in found if entry is not None and entry.holder is None]
+        if entries:
+            queue.leave(entries, Reason.EXPIRED, ghosts=True)
+
+    def _get(self, peer: Peer, data: memoryview, asked: Asked | None) -> Entry | None:
+        number, getter, no_ack = wire.read_get(data, wire.HEAD)
+        queue = self.queues.get(number)
+        if queue is None:
+            return None
+        holder = Getter(peer, getter)
+        entry = queue.get(holder, no_ack)
+        if entry is not None and not no_ack:
+            peer.hold(number, holder, [entry])
+        return entry
+
+    def _transaction(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        answers, lists = wire.decode_transaction(data, wire.HEAD, self._routes)
+        routed = self._known(lists) if asked is None else asked.routed
+        if len(answers) != 3:
+            raise Malformed("a transaction has three kinds of answers")
+        refused = [message for queue, messages in routed.items() for message in _sort_out(queue, messages)[1]]
+        accepts, rejects, requeues = ([*self._by_queue(peer, each)] for each in answers)
+        if refused:
+            if asked is not None:
+                asked.refuse(refused)
+            everything: dict[Queue, list[Entry]] = {}
+            for queue, entries in (*accepts, *rejects, *requeues):
+                everything.setdefault(queue, []).extend(entries)
+            transaction = Transaction({}, {}, {}, everything)
+        else:
+            transaction = Transaction(routed, dict(accepts), dict(rejects), dict(requeues))
+        for vhost in self.broker.vhosts.values():
+            part = _of_vhost(transaction, vhost.name)
+            if part is not None:
+                vhost.apply_transaction(part)
+
+    def _by_queue(self, peer: Peer, settling: Settling) -> list[tuple[Queue, list[Entry]]]:
+        found = []
+        for number, positions in settling.items():
+            queue = self.queues.get(number)
+            entries = peer.settled(number, queue, positions)
+            if queue is not None and entries:
+                found.append((queue, entries))
+        return found
+
+    # Consumers.
+
+    def _consume(self, peer: Peer, data: memoryview, asked: Asked | None) -> ProtocolError | None:
+        said: Any = wire.decode_json(data[wire.HEAD :])
+        queue = self.queues.get(said["queue"])
+        if queue is None:
+            return ProtocolError(NOT_FOUND, f"the queue of consumer '{said['tag']}' is gone")
+        no_ack, exclusive = said["flags"]
+        unpacked = records.unpack(said["args"])
+        arguments = unpacked if isinstance(unpacked, dict) else {}
+        subscriber = Subscriber(
+            said["tag"], queue, peer, no_ack, exclusive, said["priority"], arguments,
+            peer, said["number"], said["limit"], peer.pool(*said["pool"]),
+        )  # fmt: skip
+        peer.add(subscriber)
+        try:
+            queue.subscribe(subscriber)
+        except ProtocolError as error:
+            peer.drop(subscriber)
+            return error
+        return None
+
+    def _cancel(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        subscriber = peer.subscribers.get(wire.read_credit(data, wire.HEAD).consumer)
+        if subscriber is not None:
+            peer.drop(subscriber)
+            subscriber.queue.unsubscribe(subscriber)
+
+    def _credit(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        said = wire.read_credit(data, wire.HEAD)
+        subscriber = peer.subscribers.get(said.consumer)
+        if subscriber is None:
+            return
+        if said.limit:
+            peer.allow(subscriber, said.limit, peer.pool(said.pool, said.pool_limit))
+        if said.sent:
+            peer.free(subscriber, min(said.sent, subscriber.held))
+
+    # The wiring.
+
+    def owner(self, peer: Peer, number: int) -> object:
+        """A connection; of another node, what stands for it."""
+        owner = peer.owners.get(number)
+        if owner is None:
+            owner = peer.owners[number] = Owner(peer, number)
+        return owner
+
+    def _wiring(self, peer: Peer, data: memoryview, asked: Asked | None) -> object:
+        said = wire.decode_json(data[wire.HEAD :])
+        vhost = self.broker.vhosts.get(str(said["vhost"]))
+        if vhost is None:
+            return ProtocolError(NOT_FOUND, f"vhost '{said['vhost']}' is gone")
+        change = changes.decode(said, lambda number: self.owner(peer, number))
+        try:
+            return change.apply(vhost)
+        except ProtocolError as error:
+            return error
+
+    def _administration(self, peer: Peer, data: memoryview, asked: Asked | None) -> object:
+        said = wire.decode_json(data[wire.HEAD :])
+        return self.broker.apply_administration(said)
+
+    # Members that are lost.
+
+    def lose(self, address: Address) -> None:
+        """Everything that it held goes back to its place, and may have been seen; what belonged to it alone ends."""
+        peer = self.peers.pop(address, None)
+        if peer is None:
+            return
+        for _, subscriber in sorted(peer.subscribers.items()):
+            peer.drop(subscriber)
+            subscriber.queue.unsubscribe(subscriber)
+        for number in sorted(peer.held):
+            queue = self.queues.get(number)
+            entries = peer.settled(number, queue, [*peer.held[number]])
+            if queue is not None and entries:
+                queue.apply_release(entries, redelivered=True)
+        for vhost in self.broker.vhosts.values():
+            for owner in peer.owners.values():
+                for queue in vhost.owned_by(owner):
+                    vhost.remove_queue(queue)
+
+
+def _sort_out(queue: Queue, messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """What a queue takes, and what it is too full for."""
+    if queue.deleted or not queue.limits.refuses:
+        return messages, []
+    taken: list[Message] = []
+    refused: list[Message] = []
+    size = 0
+    for message in messages:
+        if queue.refuses(message, len(taken), size):
+            refused.append(message)
+        else:
+            taken.append(message)
+            size += len(message.body)
+    return taken, refused
+
+
+def _of_vhost(transaction: Transaction, name: str) -> Transaction | None:
+    parts = [
+        {queue: found for queue, found in part.items() if queue.vhost.name == name}
+        for part in (transaction.routed, transaction.accepts, transaction.rejects, transaction.requeues)
+    ]
+    return Transaction(*parts) if any(parts) else None  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+"""What must wait until enough brokers hold it: deliveries, confirms, and every other answer to a client.
+
+Whatever leaves the cluster concerns only places of the ordered log that a majority of the voters holds; for a
+persistent message's confirm, on disk. So answers line up here in the order of the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """In the ordered log, as the group counts: views that this broker has seen, and the position in the view."""
+
+    view: int
+    position: int
+
+
+START = Place(0, 0)
+
+
+class _Item(NamedTuple):
+    place: Place
+    event: int
+    """As the cluster counts; it must be on disk at a majority; 0: none."""
+    call: Callable[[], None]
+
+
+class Pending:
+    """In two lines: what the log alone decides, and what waits for disks too."""
+
+    def __init__(self, may_speak: Callable[[], bool]) -> None:
+        self._may_speak = may_speak
+        """Nothing comes out while this broker may have been excluded."""
+        self.held = START
+        """Up to there a majority holds the log."""
+        self.on_disk = 0
+        """Up to this event a majority has it on disk."""
+        self._deliveries: deque[_Item] = deque()
+        self._answers: deque[_Item] = deque()
+
+    def __len__(self) -> int:
+        return len(self._deliveries) + len(self._answers)
+
+    def deliver(self, place: Place, call: Callable[[], None]) -> None:
+        if not self._deliveries and place <= self.held and self._may_speak():
+            call()
+        else:
+            self._deliveries.append(_Item(place, 0, call))
+
+    def answer(self, place: Place, index: int, call: Callable[[], None]) -> None:
+        """In the order of the calls. `index` 0: it need not be on disk."""
+        if not self._answers and place <= self.held and index <= self.on_disk and self._may_speak():
+            call()
+        else:
+            self._answers.append(_Item(place, index, call))
+
+    def last(self) -> tuple[Place, int]:
+        """What an answer waits for that must not come before those that are here."""
+        return (self._answers[-1].place, self._answers[-1].event) if self._answers else (START, 0)
+
+    def look(self) -> None:
+        """Something has changed: let out what may go."""
+        deliveries, answers = self._deliveries, self._answers
+        if not (deliveries or answers) or not self._may_speak():
+            return
+        while deliveries and deliveries[0].place <= self.held:
+            deliveries.popleft().call()
+        while answers and answers[0].place <= self.held and answers[0].event <= self.on_disk:
+            answers.popleft().call()
+
+    def clear(self) -> None:
+        self._deliveries.clear()
+        self._answers.clear()

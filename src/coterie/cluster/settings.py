@@ -1,0 +1,36 @@
+"""What a clustered broker can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Section `cluster`."""
+
+    size: int = setting(
+        0,
+        "with how many brokers a new cluster begins, who are its first voters; the same on every broker, also on one "
+        "that joins later; 0: this broker stands alone",
+        minimum=0,
+    )
+    lease: float = setting(
+        1.5,
+        "A broker that has not heard from a majority of the voters for so long gives nothing to consumers. Less than "
+        "heartbeat_timeout.",
+        unit="s",
+        minimum=0.01,
+    )
+    heartbeat_timeout: float = setting(
+        3.0, "Silence after which another broker is taken for dead.", unit="s", minimum=0.05
+    )
+    credit_max: int = setting(
+        2000, "Messages that a consumer without a prefetch limit is allotted before it has settled any.", minimum=1
+    )
+    backlog_max: int = setting(
+        8 << 20, "Bytes of events that may wait to be sent before publishers are blocked.", unit="B", minimum=1
+    )
+    message_max: int = setting(256 << 20, "The largest event, a message and its properties.", unit="B", minimum=65536)

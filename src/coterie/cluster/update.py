@@ -1,0 +1,141 @@
+"""Updates: one that is in step gives its state to one that is not, while everybody goes on.
+
+The newcomer's status has a place in the log. There, the oldest broker in step cuts its state, and sends it one to one;
+the newcomer keeps every event from that place on. When it has the state, it applies what it has kept, sees to it that
+all of it is on its disk, and says so on the log: from that place on it is in step. If a view changes before, both begin
+again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coterie.cluster import snapshot, wire
+from coterie.cluster.install import Installation
+from coterie.cluster.pending import Place
+from coterie.cluster.voters import Progress
+from coterie.cluster.wire import Kind
+from coterie.group.channel import ChannelClosed
+from coterie.group.members import Address, View
+from coterie.log import Log
+
+if TYPE_CHECKING:
+    from coterie.cluster.core import Core
+
+log = Log(__name__)
+UPDATE = 4
+"""The first byte of a part of an update."""
+_OUTLINE, _CHUNK, _END = 1, 2, 3
+
+
+class Updates:
+    """Those that this broker gives."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._turn = 0
+        """Grows with every view: updates of an older one are over."""
+
+    def view_changed(self, view: View) -> None:
+        self._turn += 1
+
+    def begin(self, member: Address) -> None:
+        """Cut the state here and now."""
+        core = self._core
+        found = snapshot.cut(core.broker, core.handler)
+        found.outline.update(
+            epoch=core.progress.epoch,
+            index=core.progress.index,
+            cluster=core.cluster,
+            voters=list(core.voters),
+            in_step=[str(each) for each in core.in_step],
+            wall=core.last_wall,
+            view=str(core.channel.view.id),
+        )
+        count = sum(len(entries) for _, entries in found.queues)
+        log.info("updating a broker", broker=member, messages=count)
+        core.runtime.spawn(self._send(member, found, self._turn))
+
+    async def _send(self, member: Address, found: snapshot.Cut, turn: int) -> None:
+        channel = self._core.channel
+        now = self._core.runtime.now()
+        try:
+            await channel.send(bytes((UPDATE, _OUTLINE)) + wire.encode_json(found.outline), member)
+            for chunk in snapshot.chunks(found, now):
+                if turn != self._turn:
+                    return
+                await channel.send(bytes((UPDATE, _CHUNK)) + chunk, member)
+            if turn == self._turn:
+                await channel.send(bytes((UPDATE, _END)), member)
+        except ChannelClosed:
+            pass
+
+
+class Update:
+    """The one that this broker gets, from its status on."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._kept: list[tuple[Place, Address, bytes]] = []
+        self._source: Address | None = None
+        self._installation: Installation | None = None
+        self._outline: snapshot.Json = {}
+        self.keeps = False
+        """What the log brings is kept for later."""
+        self.complete = False
+        """Events are applied as they come again."""
+        self._all_here = False
+
+    def keep(self, place: Place, sender: Address, data: bytes) -> None:
+        self._kept.append((place, sender, data))
+
+    def from_here(self) -> None:
+        """The state that we get, or have got already, is of this place of the log."""
+        self._kept.clear()
+        self.keeps = not self.complete
+        if self._all_here:
+            self._finish()
+
+    def part(self, sender: Address, data: memoryview) -> None:
+        what, data = data[0], data[1:]
+        if what == _OUTLINE:
+            self._begin(sender, data)
+        elif sender != self._source or self._installation is None:
+            return  # of an update that was given up
+        elif what == _CHUNK:
+            self._installation.chunk(data)
+        elif what == _END:
+            self._all_here = True
+            if self.keeps:
+                self._finish()
+
+    def _begin(self, sender: Address, data: memoryview) -> None:
+        core = self._core
+        outline: snapshot.Json = wire.decode_json(data)
+        if outline["view"] != str(core.channel.view.id):
+            return
+        self._source, self._outline = sender, outline
+        core.reset(f"{sender} brings this broker up to date")
+        self._installation = Installation(core.broker, core.handler, outline)
+
+    def _finish(self) -> None:
+        core, outline = self._core, self._outline
+        self.keeps = self._all_here = False
+        assert self._installation is not None
+        self._installation.finish()
+        self._installation = None
+        members = [Address.parse(text) for text in outline["in_step"]]
+        core.updated(
+            Progress(outline["epoch"], outline["index"]), outline["cluster"], tuple(outline["voters"]), members,
+            outline["wall"],
+        )  # fmt: skip
+        self.complete = True
+        kept, self._kept = self._kept, []
+        for place, sender, data in kept:
+            core.replay(place, sender, memoryview(data))
+        store = core.broker.store
+        store.when_synced(store.written(), self._on_disk)
+
+    def _on_disk(self) -> None:
+        if self._core.update is self:
+            self._core.multicast(Kind.READY, wire.encode_json({"view": str(self._core.channel.view.id)}))

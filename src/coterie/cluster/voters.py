@@ -1,0 +1,127 @@
+"""Voters, and who may begin: a cluster serves while a majority of its voters is in step.
+
+The voter set is part of the replicated state. Brokers that come together without anybody in step (a first start, a
+restart of all, the end of a partition that left no majority) tell each other how far each has come; with a majority of
+the voters there, everything that was ever confirmed is among them, and the one that has come furthest is right. All of
+it is computed by every broker alike, from the same statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from coterie.group.members import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a broker has come in the ordered log."""
+
+    epoch: int = 0
+    """How many times a majority has come together anew; 0: it has never been part of a cluster."""
+    index: int = 0
+    """Events that it has applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a broker that is not in step tells the others."""
+
+    progress: Progress
+    cluster: str
+    """The identity of the cluster that it belongs to; empty: none yet."""
+    voters: tuple[str, ...]
+    """By name, sorted."""
+    size: int
+    """With how many it would begin a new cluster."""
+    live: bool
+    """It has its state in memory, and not only what its disk has kept."""
+    damaged: bool = False
+    """Its store is not whole, or an update of it was cut off: it has no vote."""
+    empty: bool = True
+    """It has nothing: no queues, exchanges or users beyond those that every broker begins with."""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
+            "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
+            "empty": self.empty,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, object]) -> Status:
+        voters, size = raw["voters"], raw["size"]
+        epoch, index = raw["epoch"], raw["index"]
+        assert isinstance(voters, list)
+        assert isinstance(size, int)
+        assert isinstance(epoch, int)
+        assert isinstance(index, int)
+        names = tuple(str(name) for name in voters)
+        progress = Progress(epoch, index)
+        flags = bool(raw["live"]), bool(raw["damaged"]), bool(raw["empty"])
+        return cls(progress, str(raw["cluster"]), names, size, *flags)
+
+
+def majority(voters: Collection[str], present: Collection[str]) -> bool:
+    """Whether more than half of the voters are there."""
+    return 2 * sum(name in present for name in voters) > len(voters)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A cluster that begins, or begins again."""
+
+    source: Address
+    """Whose state is right."""
+    in_step: tuple[Address, ...]
+    """Who has that state; the others are updated."""
+    voters: tuple[str, ...]
+    epoch: int
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why nothing can begin yet."""
+
+    why: str
+
+
+def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Beginning | Waiting:
+    """What becomes of a view in which nobody is in step: `statuses` has all of its members."""
+    whole = {member: statuses[member] for member in members if not statuses[member].damaged}
+    old = {member: status for member, status in whole.items() if status.progress.epoch}
+    if not old:
+        return _first_start(members, whole)
+    clusters = {status.cluster for status in old.values()}
+    if len(clusters) > 1:
+        return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
+    source = max(old, key=lambda member: (old[member].progress.epoch, old[member].progress.index, old[member].live))
+    best = old[source]
+    names = {member.name for member in old}
+    if not majority(best.voters, names):
+        there = ", ".join(sorted(names & set(best.voters)))
+        return Waiting(f"{there or 'nobody'} of the voters {', '.join(best.voters)}: that is no majority")
+    same = [member for member in old if old[member].live and best.live and old[member].progress == best.progress]
+    in_step = tuple(member for member in members if member in same or member == source)
+    return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster)
+
+
+def _first_start(members: Sequence[Address], whole: Mapping[Address, Status]) -> Beginning | Waiting:
+    wanted = {status.size for status in whole.values()}
+    if len(wanted) != 1:
+        return Waiting(f"cluster.size is not the same everywhere: {', '.join(map(str, sorted(wanted)))}")
+    (size,) = wanted
+    if size == 0:
+        return Waiting("cluster.size is not set: this broker joins a cluster that there is, or waits for one")
+    names = sorted(member.name for member in whole)
+    if len(names) < size:
+        return Waiting(f"{len(names)} of {size} brokers are here: {', '.join(names)}")
+    full = [member for member in members if member in whole and not whole[member].empty]
+    if len(full) > 1:
+        with_data = ", ".join(member.name for member in full)
+        return Waiting(f"{with_data} have data of their own: a cluster begins with one of them and empty ones")
+    source = full[0] if full else next(member for member in members if member in whole)
+    in_step = (source,) if full else tuple(member for member in members if member in whole)
+    return Beginning(source, in_step, tuple(names), 1, f"{source.name}-{source.incarnation:x}")

@@ -1,0 +1,317 @@
+"""Queue events as bytes: what one broker did, told to all.
+
+An event is one message of the group: version, kind, the sender's clock and count, then what the kind needs. A publish
+carries route and header once for all messages that share them; bodies follow each other behind a table of their sizes.
+Queues are named by their incarnation, which no other queue of the cluster has or had; messages in a queue by their
+position.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from coterie.amqp.tables import read_short
+from coterie.broker.message import Message
+from coterie.errors import PeerError
+from coterie.runtime.base import Buffer
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.publish import Routed
+
+VERSION = 1
+
+
+class Kind(IntEnum):
+    """What an event tells."""
+
+    PUBLISH = 1
+    """Messages for one queue."""
+    FANOUT = 2
+    """Messages for several."""
+    ACCEPT = 3
+    RELEASE = 4
+    REJECT = 5
+    CONSUME = 6
+    CANCEL = 7
+    CREDIT = 8
+    GET = 9
+    EXPIRE = 10
+    WIRING = 11
+    TRANSACTION = 12
+    ADMINISTRATION = 13
+    STATUS = 20
+    """Of one that is not in step: it wants to be updated, or to begin with others."""
+    READY = 21
+    """One that was updated is in step."""
+    FORGET = 22
+    """A name is no voter any more."""
+
+
+_HEAD = struct.Struct(">BBdQ")
+HEAD = _HEAD.size
+_GROUP = struct.Struct(">HIBBqI")
+"""Lengths of route and header, persistent, priority, time to live in ms (-1: none), how many."""
+_QUEUE = struct.Struct(">Q")
+_COUNT = struct.Struct(">I")
+_RELEASE = struct.Struct(">Q?")
+_GET = struct.Struct(">QQ?")
+_CREDIT = struct.Struct(">IIIII")
+_LITTLE = array("I", [1]).tobytes()[0] == 1
+
+
+class Malformed(PeerError):
+    """Bytes that are no event of this version."""
+
+
+class Head(NamedTuple):
+    kind: Kind
+    wall: float
+    number: int
+    """Of the sender's events, from 1; 0: it is none of those that must come in a row."""
+
+
+def head(kind: Kind, wall: float, number: int) -> bytes:
+    return _HEAD.pack(VERSION, kind, wall, number)
+
+
+def read_head(data: memoryview) -> Head:
+    try:
+        version, kind, wall, number = _HEAD.unpack_from(data)
+        if version != VERSION:
+            raise Malformed(f"an event of version {version}: this broker speaks version {VERSION}")
+        return Head(Kind(kind), wall, number)
+    except (struct.error, ValueError) as error:
+        raise Malformed(f"no event: {error}") from None
+
+
+# Numbers and texts.
+
+
+def _numbers(kind: str, values: Iterable[int]) -> bytes:
+    numbers = array(kind, values)
+    if _LITTLE:
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _read_numbers(kind: str, data: memoryview) -> array[int]:
+    numbers = array(kind)
+    numbers.frombytes(data)
+    if _LITTLE:
+        numbers.byteswap()
+    return numbers
+
+
+def positions_of(entries: Sequence[Entry]) -> bytes:
+    return _numbers("Q", [entry.position for entry in entries])
+
+
+def read_positions(data: memoryview) -> list[int]:
+    return _read_numbers("Q", data).tolist()
+
+
+def encode_json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode_json(data: Buffer) -> dict[str, object]:
+    try:
+        value = json.loads(bytes(data))
+    except ValueError as error:
+        raise Malformed(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Malformed("not a JSON object")
+    return value
+
+
+# Messages.
+
+
+def encode_messages(messages: Sequence[Message], out: list[Buffer]) -> None:
+    """In their order; neighbours with the same route and header are one group."""
+    start, count = 0, len(messages)
+    while start < count:
+        first = messages[start]
+        route, header = first.route, first.header
+        stop = start + 1
+        while stop < count:
+            other = messages[stop]
+            if (other.header is not header and other.header != header) or (
+                other.route is not route and other.route != route
+            ):
+                break
+            stop += 1
+        bodies = [message.body for message in messages[start:stop]]
+        ttl = -1 if first.ttl is None else first.ttl
+        out.append(_GROUP.pack(len(route), len(header), first.persistent, first.priority, ttl, len(bodies)))
+        out += (route, header, _numbers("I", map(len, bodies)))
+        out += bodies
+        start = stop
+
+
+class Routes:
+    """Exchange and routing key of routes that were seen before."""
+
+    def __init__(self, most: int = 1024) -> None:
+        self._known: dict[bytes, tuple[str, str]] = {}
+        self._most = most
+
+    def parts(self, route: bytes) -> tuple[str, str]:
+        found = self._known.get(route)
+        if found is None:
+            exchange, at = read_short(route, 0)
+            key, _ = read_short(route, at)
+            if len(self._known) >= self._most:
+                self._known.clear()
+            found = self._known[route] = exchange, key
+        return found
+
+
+def decode_messages(data: memoryview, at: int, end: int, routes: Routes) -> list[Message]:
+    messages: list[Message] = []
+    while at < end:
+        route_size, header_size, persistent, priority, ttl, count = _GROUP.unpack_from(data, at)
+        at += _GROUP.size
+        route = bytes(data[at : at + route_size])
+        at += route_size
+        header = bytes(data[at : at + header_size])
+        at += header_size
+        sizes = _read_numbers("I", data[at : at + 4 * count])
+        at += 4 * count
+        exchange, key = routes.parts(route)
+        life = None if ttl < 0 else ttl
+        for size in sizes:
+            body = bytes(data[at : at + size])
+            messages.append(Message(exchange, key, route, header, body, bool(persistent), priority, life))
+            at += size
+    if at != end:
+        raise Malformed("messages that end too early")
+    return messages
+
+
+def encode_publish(routed: Routed, out: list[Buffer]) -> Kind:
+    """For one queue, as most are: its number and the messages."""
+    if len(routed) != 1:
+        encode_fanout(routed, out)
+        return Kind.FANOUT
+    ((queue, messages),) = routed.items()
+    out.append(_QUEUE.pack(queue.incarnation))
+    encode_messages(messages, out)
+    return Kind.PUBLISH
+
+
+def encode_fanout(routed: Routed, out: list[Buffer]) -> None:
+    """For any number of queues: who gets which, then each message once."""
+    table: dict[int, int] = {}
+    distinct: list[Message] = []
+    for messages in routed.values():
+        for message in messages:
+            if id(message) not in table:
+                table[id(message)] = len(distinct)
+                distinct.append(message)
+    lists = b"".join(
+        _QUEUE.pack(queue.incarnation)
+        + _COUNT.pack(len(messages))
+        + _numbers("I", [table[id(message)] for message in messages])
+        for queue, messages in routed.items()
+    )
+    out += (_COUNT.pack(len(lists)), lists)
+    encode_messages(distinct, out)
+
+
+def decode_publish(data: memoryview, at: int, routes: Routes) -> tuple[int, list[Message]]:
+    (queue,) = _QUEUE.unpack_from(data, at)
+    return queue, decode_messages(data, at + _QUEUE.size, len(data), routes)
+
+
+def decode_fanout(data: memoryview, at: int, routes: Routes) -> list[tuple[int, list[Message]]]:
+    (size,) = _COUNT.unpack_from(data, at)
+    at += _COUNT.size
+    stop = at + size
+    distinct = decode_messages(data, stop, len(data), routes)
+    found: list[tuple[int, list[Message]]] = []
+    while at < stop:
+        (queue,) = _QUEUE.unpack_from(data, at)
+        (count,) = _COUNT.unpack_from(data, at + _QUEUE.size)
+        at += _QUEUE.size + _COUNT.size
+        numbers = _read_numbers("I", data[at : at + 4 * count])
+        at += 4 * count
+        found.append((queue, [distinct[number] for number in numbers]))
+    return found
+
+
+# What becomes of messages.
+
+
+def settle(queue: int, entries: Sequence[Entry]) -> bytes:
+    return _QUEUE.pack(queue) + positions_of(entries)
+
+
+def read_settle(data: memoryview, at: int) -> tuple[int, list[int]]:
+    (queue,) = _QUEUE.unpack_from(data, at)
+    return queue, read_positions(data[at + _QUEUE.size :])
+
+
+def release(queue: int, entries: Sequence[Entry], redelivered: bool) -> bytes:
+    return _RELEASE.pack(queue, redelivered) + positions_of(entries)
+
+
+def read_release(data: memoryview, at: int) -> tuple[int, bool, list[int]]:
+    queue, redelivered = _RELEASE.unpack_from(data, at)
+    return queue, redelivered, read_positions(data[at + _RELEASE.size :])
+
+
+def get(queue: int, number: int, no_ack: bool) -> bytes:
+    return _GET.pack(queue, number, no_ack)
+
+
+def read_get(data: memoryview, at: int) -> tuple[int, int, bool]:
+    found: tuple[int, int, bool] = _GET.unpack_from(data, at)
+    return found
+
+
+class Credit(NamedTuple):
+    """What a consumer may hold, and with the others of its channel; and how much left without acknowledgement."""
+
+    consumer: int
+    limit: int
+    pool: int
+    pool_limit: int
+    sent: int
+
+
+def credit(what: Credit) -> bytes:
+    return _CREDIT.pack(*what)
+
+
+def read_credit(data: memoryview, at: int) -> Credit:
+    return Credit(*_CREDIT.unpack_from(data, at))
+
+
+# Transactions.
+
+Settling = dict[int, list[int]]
+"""Positions by queue."""
+
+
+def encode_transaction(answers: Sequence[Settling], routed: Routed, out: list[Buffer]) -> None:
+    settling = encode_json({"answers": [[*each.items()] for each in answers]})
+    out += (_COUNT.pack(len(settling)), settling)
+    encode_fanout(routed, out)
+
+
+def decode_transaction(
+    data: memoryview, at: int, routes: Routes
+) -> tuple[list[Settling], list[tuple[int, list[Message]]]]:
+    (size,) = _COUNT.unpack_from(data, at)
+    at += _COUNT.size
+    answers = decode_json(data[at : at + size])["answers"]
+    if not isinstance(answers, list):
+        raise Malformed("a transaction without answers")
+    return [dict(each) for each in answers], decode_fanout(data, at + size, routes)

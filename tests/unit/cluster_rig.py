@@ -1,0 +1,272 @@
+"""Clustered brokers in one simulated world, with clients that are told what to do.
+
+cluster = Cluster(3)
+a, b, c = cluster.started()
+a.declare("q")
+a.publish("one", "two")
+client = b.consume("q", prefetch=1)
+cluster.settle()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coterie.amqp.properties import Properties
+from coterie.amqp.tables import Table
+from coterie.broker.broker import Broker
+from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.entry import Entry
+from coterie.broker.message import make_message
+from coterie.broker.publish import Publish
+from coterie.broker.queue import Queue
+from coterie.broker.specs import QueueSpec
+from coterie.broker.storage import NullStore, Store
+from coterie.broker.store import LogStore
+from coterie.broker.vhost import Got, Vhost
+from coterie.cluster.core import Core, State
+from coterie.cluster.settings import ClusterSettings
+from coterie.cluster.start import load_everything, make_channel
+from coterie.errors import ProtocolError
+from coterie.sim.clock import World
+from coterie.sim.network import Fabric
+from coterie.sim.node import Node
+
+NAMES = "abcde"
+PORT = 7800
+
+
+class Client(Sink):
+    """One subscription that remembers what it was given."""
+
+    def __init__(self, host: Host, prefetch: int, pool: int = 0) -> None:
+        self.host = host
+        self.prefetch = prefetch
+        self.shared = pool
+        self.held: dict[str, Entry] = {}
+        self.seen: list[str] = []
+        self.flags: dict[str, bool] = {}
+        self.cancelled_by_broker = False
+        self.gone = False
+        """Its connection was closed by the broker."""
+        self.answers: list[ProtocolError | None] = []
+        self.consumer: Consumer
+
+    def room(self, consumer: Consumer) -> int:
+        return self.prefetch - len(self.held) if self.prefetch else 10_000
+
+    def limits(self, consumer: Consumer) -> tuple[int, object, int]:
+        return self.prefetch, self.host, self.shared
+
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+        for entry in entries:
+            assert entry.message is not None
+            body = entry.message.body.decode()
+            self.seen.append(body)
+            self.flags[body] = entry.redelivered
+            if not consumer.no_ack:
+                assert body not in self.held
+                self.held[body] = entry
+
+    def cancelled(self, consumer: Consumer) -> None:
+        self.cancelled_by_broker = True
+
+    def take(self, bodies: Sequence[str]) -> list[Entry]:
+        return [self.held.pop(body) for body in bodies or list(self.held)]
+
+    def accept(self, *bodies: str) -> None:
+        """These, or all."""
+        entries = self.take(bodies)
+        if entries:
+            self.consumer.queue.accept(entries)
+            self.consumer.queue.wake(self.consumer)
+
+    def release(self, *bodies: str, redelivered: bool = True) -> None:
+        entries = self.take(bodies)
+        if entries:
+            self.consumer.queue.release(entries, redelivered)
+
+    def reject(self, *bodies: str) -> None:
+        self.consumer.queue.reject(self.take(bodies))
+
+    def cancel(self) -> None:
+        self.host.vhost.cancel(self.consumer)
+
+
+class Host:
+    """One broker of the cluster: one life of it."""
+
+    def __init__(self, cluster: Cluster, node: Node, durable: bool) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.runtime = runtime = node.boot()
+        settings = cluster.settings
+        self.core = Core(runtime, settings)
+        self.store: Store = LogStore(runtime) if durable else NullStore()
+        self.broker = Broker(runtime, None, self.store, self.core.interface)
+        peers = [f"{other.ports.ip}:{PORT}" for other in cluster.nodes]
+        self.channel = make_channel(
+            runtime, self.core, node.name, f"{node.ports.ip}:{PORT}", peers, settings, incarnation=node.incarnation
+        )
+        self.core.attach(self.broker, self.channel)
+        self.confirmed: list[str] = []
+        self.refused: list[str] = []
+        self.errors: list[ProtocolError] = []
+        self.clients: list[Client] = []
+        self.was_cut_off = False
+        self.core.cut_off.append(self._cut_off)
+        self.broker.start(self._started)
+
+    def _started(self, error: Exception | None) -> None:
+        assert error is None
+
+        async def connect() -> None:
+            await load_everything(self.core)
+            await self.core.connect()
+
+        self.runtime.spawn(connect())
+
+    def _cut_off(self, why: str) -> None:
+        """As the AMQP server does: every client's connection is closed."""
+        self.was_cut_off = True
+        for client in self.clients:
+            client.gone = True
+            client.held.clear()
+
+    @property
+    def vhost(self) -> Vhost:
+        return self.broker.vhosts["/"]
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    def queue(self, name: str = "q") -> Queue:
+        return self.vhost.queues[name]
+
+    def declare(
+        self, name: str = "q", arguments: Table | None = None, durable: bool = True, exclusive: bool = False
+    ) -> None:
+        def done(answer: Queue | ProtocolError) -> None:
+            if isinstance(answer, ProtocolError):
+                self.errors.append(answer)
+
+        spec = QueueSpec(durable, False, exclusive, arguments or {})
+        self.vhost.declare_queue(name, spec, False, self if exclusive else None, done)
+        self.cluster.settle()
+
+    def publish(self, *bodies: str, key: str = "q", exchange: str = "", **properties: object) -> None:
+        """Persistent, unless told otherwise; `confirmed` has them once they are."""
+        given = {"delivery_mode": 2, **properties}
+        made = [
+            Publish(make_message(exchange, key, body.encode(), Properties(**given)))  # type: ignore[arg-type]
+            for body in bodies
+        ]
+
+        def done() -> None:
+            for publish in made:
+                (self.refused if publish.refused else self.confirmed).append(publish.message.body.decode())
+
+        self.vhost.publish(made, done)
+
+    def consume(
+        self, name: str = "q", prefetch: int = 0, no_ack: bool = False, pool: int = 0, exclusive: bool = False
+    ) -> Client:
+        client = Client(self, prefetch, pool)
+        client.consumer = Consumer(f"{self.name}{len(self.clients)}", self.queue(name), client, no_ack, exclusive)
+        self.clients.append(client)
+        self.vhost.consume(client.consumer, client.answers.append)
+        return client
+
+    def get(self, name: str = "q", no_ack: bool = False) -> list[Got | ProtocolError | None]:
+        """A list that gets the answer."""
+        answers: list[Got | ProtocolError | None] = []
+        self.vhost.get(name, self, no_ack, answers.append)
+        return answers
+
+    def kill(self, power: bool = True) -> None:
+        self.node.crash(power=power)
+
+    @property
+    def serves(self) -> bool:
+        return not self.runtime.dead and self.core.state is State.SERVING
+
+    def content(self, name: str = "q") -> list[tuple[int, str, str, bool]]:
+        """What is in a queue: position, body, who holds it, redelivered."""
+        found = []
+        for entry in self.queue(name).entries.values():
+            assert entry.message is not None
+            holder = entry.holder
+            who = "" if holder is None else str(holder.peer.address)  # type: ignore[attr-defined]
+            found.append((entry.position, entry.message.body.decode(), who, entry.redelivered))
+        return found
+
+
+class Cluster:
+    """All of them."""
+
+    def __init__(self, size: int = 3, durable: bool = True, **settings: object) -> None:
+        self.world = World(1, "test", lambda event: None)
+        self.fabric = Fabric(self.world)
+        self.nodes = [Node(self.world, self.fabric, NAMES[n]) for n in range(size)]
+        self.durable = durable
+        self.settings = ClusterSettings(size=size, **settings)  # type: ignore[arg-type]
+        self.hosts: list[Host] = []
+        self.every: list[Host] = []
+        """Also those that are dead."""
+
+    def start(self, number: int) -> Host:
+        host = Host(self, self.nodes[number], self.durable)
+        self.hosts = [other for other in self.hosts if other.node is not host.node]
+        self.hosts.append(host)
+        self.every.append(host)
+        return host
+
+    def started(self) -> list[Host]:
+        hosts = [self.start(number) for number in range(len(self.nodes))]
+        self.until(lambda: all(host.serves for host in hosts))
+        return hosts
+
+    def run(self, seconds: float) -> None:
+        self.world.run(self.world.time + seconds)
+        assert not self.world.unhandled, self.world.unhandled
+
+    def settle(self) -> None:
+        """Long enough for whatever is under way."""
+        self.run(0.3)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 30) -> None:
+        end = self.world.time + seconds
+        while not condition():
+            assert self.world.time < end, "it never happened"
+            self.run(0.01)
+
+    def part(self, *names: str) -> Callable[[], None]:
+        """Cut these off from all others, until the returned function is called."""
+        links = [
+            self.fabric.link(*pair)
+            for one in self.nodes
+            for other in self.nodes
+            if (one.name in names) != (other.name in names)
+            for pair in ((one.name, other.name),)
+        ]
+        for link in links:
+            link.block()
+
+        def heal() -> None:
+            for link in links:
+                link.unblock()
+
+        return heal
+
+    def live(self) -> list[Host]:
+        return [host for host in self.hosts if host.serves]
+
+    def check_alike(self, name: str = "q") -> None:
+        """Every broker in step has the same queue."""
+        self.settle()
+        contents = {host.name: host.content(name) for host in self.live()}
+        first = next(iter(contents.values()))
+        assert all(content == first for content in contents.values()), contents
+        progress = {host.core.progress for host in self.live()}
+        assert len(progress) == 1, progress
