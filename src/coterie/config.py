@@ -18,6 +18,8 @@ from coterie.amqp.settings import AmqpSettings
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.store.settings import StoreSettings
 from coterie.broker.users import UserSettings
+from coterie.cluster.settings import ClusterSettings
+from coterie.console.settings import ConsoleSettings
 from coterie.errors import UserError
 from coterie.group.presets import REGISTRY, preset
 from coterie.group.stack import Layer, parse_toml
@@ -62,6 +64,8 @@ SECTIONS: Final[dict[str, type]] = {
     "broker": BrokerSettings,
     "store": StoreSettings,
     "users": UserSettings,
+    "console": ConsoleSettings,
+    "cluster": ClusterSettings,
 }
 PLAIN_FLAGS: Final = frozenset({"node", "listen"})
 """Sections whose flags have no prefix: --data, --amqp; the others' do: --store-segment-bytes."""
@@ -79,6 +83,8 @@ class Config:
     broker: BrokerSettings
     store: StoreSettings
     users: UserSettings
+    console: ConsoleSettings
+    cluster: ClusterSettings
 
     def layers(self) -> list[Layer]:
         """The stack to build. The node's secret is on every layer that takes one and has none of its own."""

@@ -6,15 +6,18 @@ is full, too many messages are in memory), publishers are to be blocked, and con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from coterie.amqp.codes import NOT_ALLOWED
 from coterie.broker import records
 from coterie.broker.cluster import Cluster, NullCluster
+from coterie.broker.counters import Counters
 from coterie.broker.recovery import rebuild
 from coterie.broker.settings import BrokerSettings
-from coterie.broker.storage import NullStore, Recovered, Store
+from coterie.broker.storage import NullStore, Record, Recovered, Store
+from coterie.broker.switchboard import PREDECLARED
+from coterie.broker.traced import BrokerTrace
 from coterie.broker.vhost import Vhost
 from coterie.errors import ProtocolError
 from coterie.log import Log
@@ -23,6 +26,8 @@ from coterie.runtime.base import Runtime, Timer
 DEFAULT_VHOST: Final = "/"
 DISK: Final = "disk"
 MEMORY: Final = "memory"
+CLUSTER: Final = "cluster"
+"""The kind of the record in which a clustered broker keeps how far it has come: it is its own, and nobody else's."""
 log = Log(__name__)
 
 
@@ -40,12 +45,17 @@ class Broker:
         self.settings = settings or BrokerSettings()
         self.store = store or NullStore()
         self.cluster = cluster or NullCluster()
+        self.traced = BrokerTrace(runtime.trace, self.store) if runtime.trace.on else None
         self.vhosts: dict[str, Vhost] = {}
-        self.records: dict[tuple[str, str], dict[str, object]] = {}
+        self.records: dict[tuple[str, str], Record] = {}
         """Records of kinds that are not the broker's own, as they were recovered: users and the like."""
         self.alarms: dict[str, bool] = {DISK: False, MEMORY: False}
+        self.record_changed: list[Callable[[str, str, Record | None], None]] = []
+        """Called with kind, key and the record, or None if it is gone."""
         self.deleting_vhost: list[Callable[[Vhost], None]] = []
         """Called before a vhost ends: its connections are to be closed."""
+        self.gone = Counters()
+        """Of vhosts that were deleted."""
         self._alarm_listeners: list[Callable[[str], None]] = []
         self._looking: Timer | None = None
         self._start_number = 0
@@ -64,6 +74,8 @@ class Broker:
             self._start_number = found.incarnation or int(self.runtime.wall())
             for text in found.damage:
                 log.warning("the store is damaged", what=text)
+            if self.traced is not None:
+                self.traced.started()
             self.records = rebuild(self, found)
             if DEFAULT_VHOST not in self.vhosts:
                 self.make_vhost(DEFAULT_VHOST)
@@ -81,7 +93,11 @@ class Broker:
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 queue.stop()
-        self.store.close(done)
+        if self.traced is None:
+            self.store.close(done)
+        else:
+            self.traced.inventory(self.vhosts.values())
+            self.store.close(self.traced.stopped(done))
 
     # Vhosts.
 
@@ -99,24 +115,92 @@ class Broker:
         elif len(self.vhosts) >= self.settings.vhosts_max:
             done(ProtocolError(NOT_ALLOWED, f"cannot add vhost '{name}': there are too many (vhosts_max)"))
         else:
-            vhost = self.make_vhost(name)
-            self.store.save(records.VHOST, records.key_of(name), {})
-            self.store.when_synced(self.store.written(), lambda: done(vhost))
+            self.cluster.administer(self, {"do": "add vhost", "name": name}, done)  # type: ignore[arg-type]
 
     def delete_vhost(self, name: str, done: Callable[[ProtocolError | None], None]) -> None:
+        if name not in self.vhosts:
+            done(ProtocolError(NOT_ALLOWED, f"vhost {name} not found"))
+        else:
+            self.cluster.administer(self, {"do": "delete vhost", "name": name}, done)  # type: ignore[arg-type]
+
+    def keep_record(self, kind: str, key: str, record: Record | None, done: Callable[[], None]) -> None:
+        """Of a kind that is not the broker's own: `record_changed` listens; None deletes it."""
+        said: dict[str, object] = {"do": "record", "kind": kind, "key": key, "record": record}
+        self.cluster.administer(self, said, lambda _: done())
+
+    def apply_administration(self, said: dict[str, object]) -> object:
+        """What all brokers of a cluster decide alike."""
+        if said["do"] == "add vhost":
+            return self.keep_vhost(str(said["name"]))
+        if said["do"] == "delete vhost":
+            return self._end_vhost(str(said["name"]))
+        record = said["record"]
+        assert record is None or isinstance(record, dict)
+        self._put_record(str(said["kind"]), str(said["key"]), record)
+        return None
+
+    def keep_vhost(self, name: str) -> Vhost:
+        """It may be there already."""
+        if name in self.vhosts:
+            return self.vhosts[name]
+        self.store.save(records.VHOST, records.key_of(name), {})
+        return self.make_vhost(name)
+
+    def _end_vhost(self, name: str) -> ProtocolError | None:
         vhost = self.vhosts.get(name)
         if vhost is None:
-            done(ProtocolError(NOT_ALLOWED, f"vhost {name} not found"))
-            return
+            return ProtocolError(NOT_ALLOWED, f"vhost {name} not found")
         for listener in self.deleting_vhost:
             listener(vhost)
         vhost.clear()
         del self.vhosts[name]
+        self.gone.add(vhost.gone)
         self.store.save(records.VHOST, records.key_of(name), None)
-        self.store.when_synced(self.store.written(), lambda: done(None))
+        return None
+
+    # Records of others: users.
+
+    def _put_record(self, kind: str, key: str, record: Record | None) -> None:
+        if record is None:
+            self.records.pop((kind, key), None)
+        else:
+            self.records[kind, key] = record
+        self.store.save(kind, key, record)
+        for listener in self.record_changed:
+            listener(kind, key, record)
+
+    def kept_records(self) -> list[tuple[str, str, Record]]:
+        """All of them, for a broker that is to have the same."""
+        return [(kind, key, record) for (kind, key), record in self.records.items() if kind != CLUSTER]
+
+    def put_records(self, given: Sequence[tuple[str, str, Record]]) -> None:
+        for kind, key, record in given:
+            self._put_record(kind, key, record)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing but what every broker begins with."""
+        return (
+            all(
+                not vhost.queues and len(vhost.exchanges) == len(PREDECLARED) and not vhost.policies
+                for vhost in self.vhosts.values()
+            )
+            and len(self.vhosts) <= 1
+        )
+
+    def wipe(self) -> None:
+        """Everything goes, also from the store: another broker's state takes its place."""
+        for name in list(self.vhosts):
+            self._end_vhost(name)
+        for kind, key in [key for key in self.records if key[0] != CLUSTER]:
+            self._put_record(kind, key, None)
+        self.make_vhost(DEFAULT_VHOST)
 
     def make_vhost(self, name: str) -> Vhost:
         vhost = Vhost(name, self.runtime, self.settings, self.store, self.cluster, self._next_incarnation)
+        if self.traced is not None:
+            vhost.traced = self.traced
+            vhost.observers.append(self.traced)
         self.vhosts[name] = vhost
         return vhost
 

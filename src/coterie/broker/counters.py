@@ -43,9 +43,15 @@ class Counters:
         if name is not None:
             setattr(self, name, getattr(self, name) + count)
 
-    def as_dict(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def add(self, other: Counters) -> None:
+        for name in _NAMES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+_NAMES = tuple(field.name for field in fields(Counters))
 
 _FIELDS = {
     Reason.ACCEPTED: "accepted",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from coterie.broker import records
 from coterie.broker.arguments import QUEUE_TYPE
+from coterie.broker.counters import Counters
 from coterie.broker.exchange import BindingId, Exchange, Target, binding_id, make_exchange
 from coterie.broker.limits import effective
 from coterie.broker.policy import Policy, choose
@@ -47,6 +48,8 @@ class Switchboard(ABC):
         self.operator_policies: dict[str, Policy] = {}
         self.limits: dict[str, int] = {}
         """`max-queues`, `max-connections`."""
+        self.gone = Counters()
+        """Of queues that were deleted: with those of the others, totals that never fall."""
         self.wiring = 0
         """Grows with every change of exchanges, queues and bindings."""
         self.router = Router(self.exchanges, self.queues, settings)
@@ -101,9 +104,14 @@ class Switchboard(ABC):
         """A number that no queue has had before."""
 
     def add_queue(
-        self, name: str, spec: QueueSpec, owner: object | None = None, incarnation: int | None = None
+        self,
+        name: str,
+        spec: QueueSpec,
+        owner: object | None = None,
+        incarnation: int | None = None,
+        save: bool = False,
     ) -> Queue:
-        """With an incarnation: it comes from the store."""
+        """With an incarnation: it comes from the store; or from another broker, then it is to be saved."""
         number = self.new_incarnation() if incarnation is None else incarnation
         queue = self.queues[name] = self.make_queue(name, number, spec, owner)
         if owner is not None:
@@ -112,7 +120,7 @@ class Switchboard(ABC):
         queue.expiry.used()
         self.wiring += 1
         self.router.added(name)
-        if incarnation is None and kept(spec):
+        if (save or incarnation is None) and kept(spec):
             self._save(records.QUEUE, records.key_of(self.name, name), records.queue_record(spec, number))
         return queue
 
@@ -132,6 +140,7 @@ class Switchboard(ABC):
                 self._save(records.QUEUE, records.key_of(self.name, queue.name), None)
             self._remove_bindings_to(("queue", queue.name))
             queue.delete()
+            self.gone.add(queue.counters)
         finally:
             self.store.end()
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from coterie.broker.queue import Queue
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.storage import Store
+    from coterie.broker.traced import BrokerTrace
     from coterie.runtime.base import Runtime
 
 R = TypeVar("R")
@@ -73,6 +74,8 @@ class Vhost(Switchboard):
         self.cluster = cluster
         self.observers: list[QueueObserver] = []
         """That every queue has from its beginning."""
+        self.traced: BrokerTrace | None = None
+        """If somebody asked for a trace."""
         self.pseudo: dict[str, PseudoQueue] = {}
         self.published = 0
         """Messages that came in."""
@@ -88,10 +91,13 @@ class Vhost(Switchboard):
             queue.observers.append(self.store)
             self.store.opened(queue)
         queue.observers += self.observers
+        self.cluster.opened(queue)
+        if self.traced is not None:
+            self.traced.declared(queue)
         return queue
 
     def new_incarnation(self) -> int:
-        return self._number()
+        return self.cluster.new_incarnation() or self._number()
 
     # What clients want.
 
@@ -100,11 +106,15 @@ class Vhost(Switchboard):
         safe as they ask to be, in the order of these calls."""
         self.published += len(publishes)
         batch = gather(self, publishes, self._commit)
-        self.cluster.publish(self, batch.routed, done)
+        if self.traced is not None:
+            self.traced.routed(batch.routed)
+        self.cluster.publish(self, batch.routed, done, publishes)
         if batch.replies or batch.refused:
             batch.finish()
 
     def _commit(self, routed: Routed) -> None:
+        if self.traced is not None:
+            self.traced.routed(routed)
         self.cluster.publish(self, routed, _nothing)
 
     def check_publish(self, exchange: str) -> None:
@@ -132,7 +142,7 @@ class Vhost(Switchboard):
             everything = by_queue([*accepts, *rejects, *requeues])
             self.cluster.transaction(self, Transaction({}, {}, {}, everything), done)
         else:
-            self.cluster.transaction(self, Transaction(batch.routed, *answers), done)
+            self.cluster.transaction(self, Transaction(batch.routed, *answers), done, publishes)
             batch.finish()
 
     def declare_exchange(self, spec: ExchangeSpec, passive: bool, done: Callable[[ProtocolError | None], None]) -> None:
@@ -300,6 +310,8 @@ class Vhost(Switchboard):
 
     def apply_transaction(self, transaction: Transaction) -> None:
         before = self.store.written()
+        if self.traced is not None:
+            self.traced.applying(transaction, self.name)
         self.store.begin()
         try:
             for queue, messages in transaction.routed.items():
@@ -313,6 +325,8 @@ class Vhost(Switchboard):
                 queue.apply_release(entries, redelivered=True)
         finally:
             self.store.end()
+        if self.traced is not None:
+            self.traced.applied()
         self._note(before)
 
     def _note(self, before: int) -> None:

@@ -26,6 +26,21 @@ BROKEN_PIPE: Final = 141
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("coterie.cli.node", "a broker for AMQP 0-9-1 clients, in one word"),
     "node": ("coterie.cli.node", "one broker, with every setting that it has"),
+    "status": ("coterie.cli.status", "how a broker is: alarms, clients, queues, rates"),
+    "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
+    "exchanges": ("coterie.cli.wiring", "its exchanges: list, declare, delete"),
+    "bindings": ("coterie.cli.wiring", "its bindings: list, add, delete"),
+    "connections": ("coterie.cli.clients", "who is connected to it; close a connection"),
+    "channels": ("coterie.cli.clients", "the channels of those"),
+    "consumers": ("coterie.cli.clients", "who consumes from which queue"),
+    "users": ("coterie.cli.access", "its users: list, add, change, limit, delete"),
+    "vhosts": ("coterie.cli.access", "its virtual hosts: list, add, limit, delete"),
+    "permissions": ("coterie.cli.access", "what users may do where: list, set, clear"),
+    "policies": ("coterie.cli.policies", "its policies: list, set, delete"),
+    "definitions": ("coterie.cli.definitions", "all of that as one file, as RabbitMQ writes it: export, import"),
+    "publish": ("coterie.cli.messages", "publish a message"),
+    "get": ("coterie.cli.messages", "look at messages of a queue, or take them"),
+    "purge": ("coterie.cli.wiring", "empty a queue"),
     "demo": (
         "coterie.cli.demo",
         "a group of real processes that grows, falls apart, merges and loses members, under load",
@@ -55,6 +70,9 @@ change, and run in a simulator that injects every fault there is.
 
 EPILOG: Final = """\
 examples:
+  coterie up --data ./broker                        a broker on 127.0.0.1:5672, its console on 15672
+  coterie status                                    how it is
+  coterie queues --sort messages_ready --reverse    its queues, the longest first
   coterie demo                                      a group grows, parts, merges, loses members, but no message
   coterie sim run --profile channel --seeds 200     two hundred simulated runs, each with other faults
   coterie sim replay --profile channel 17 --html run.html   look at one of them
@@ -117,7 +135,7 @@ def make_parser(command: str | None) -> argparse.ArgumentParser:
         prog="coterie",
         usage="coterie [--help] [--version] COMMAND ...",
         description=DESCRIPTION,
-        epilog="\n".join(["commands:", *(f"  {name:10} {what}" for name, (_, what) in COMMANDS.items()), "", EPILOG]),
+        epilog="\n".join(["commands:", *(f"  {name:12} {what}" for name, (_, what) in COMMANDS.items()), "", EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"coterie {__version__}")

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from coterie import log
 from coterie.cli.output import print_json
-from coterie.config import SECTIONS, Config, add_flags, flags_of, load_config
+from coterie.cli.up_cluster import run_many
+from coterie.config import SECTIONS, Config, add_flags, flags_of, load_config, variable
 from coterie.errors import UserError
 from coterie.node.node import Node, NodeConfig
 from coterie.runtime.aio import run as run_loop
+from coterie.trace import Json
 
 NODE_DESCRIPTION = """\
 Runs one broker for AMQP 0-9-1 clients until it gets SIGTERM or Ctrl-C: then its clients are told, what is not on disk
@@ -33,7 +35,9 @@ UP_EPILOG = """\
 examples:
   coterie up                       AMQP on 127.0.0.1:5672; everything is gone when it stops
   coterie up --data ./broker       persistent messages and durable queues come back
-  coterie up --port 5680           somewhere else
+  coterie up --port 5680           somewhere else, and its console on port 15680
+  coterie up --nodes 3                a cluster on this machine: AMQP on 5672, 5673, 5674, consoles on 15672, ...
+  coterie status                   in another terminal: how it is
 """
 
 
@@ -47,6 +51,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         formatter_class=raw,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file")
+    parser.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
     for section in SECTIONS:
         add_flags(parser, section)
     parser.set_defaults(run=run_node)
@@ -54,24 +59,44 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser.add_argument("--nodes", type=int, default=1, help="how many (default: %(default)s)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="what must survive a restart (default: nothing does)")
     parser.add_argument("--port", type=int, default=5672, help="of AMQP (default: %(default)s)")
+    parser.add_argument(
+        "--console-port", metavar="PORT",
+        help="of the HTTP API and metrics: 0 takes a free one, '' has none (default: that of AMQP and 10000, so 15672)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
     parser.set_defaults(run=run_up)
 
 
 def run_node(options: argparse.Namespace) -> int:
     config = load_config(options.config, os.environ, flags_of(options))
-    return _serve(config, options.json if "json" in options else False)
+    return _serve(config, options.json)
 
 
 def run_up(options: argparse.Namespace) -> int:
-    if options.nodes != 1:
-        raise UserError(f"--nodes {options.nodes}: one node is what `coterie up` can start so far")
     if not 0 <= options.port <= 65535:
         raise UserError(f"--port {options.port} is no port")
-    flags: dict[str, dict[str, object]] = {"listen": {"amqp": f"127.0.0.1:{options.port}"}}
+    if options.nodes != 1:
+        return run_many(options.nodes, options.data, options.port, options.console_port, options.json)
+    listen: dict[str, object] = {"amqp": f"127.0.0.1:{options.port}"}
+    if options.console_port is not None or variable("listen", "console") not in os.environ:
+        listen["console"] = _console(options.console_port, options.port)
+    flags: dict[str, dict[str, object]] = {"listen": listen}
     if options.data is not None:
         flags["node"] = {"data": str(options.data)}
     return _serve(load_config(None, os.environ, flags), options.json)
+
+
+def _console(port: str | None, amqp: int) -> str:
+    """Where the console listens; nothing: nowhere."""
+    if port is None:
+        number = amqp + 10_000 if 0 < amqp <= 55_535 else 0
+    elif not port:
+        return ""
+    elif port.isdecimal() and int(port) <= 65535:
+        number = int(port)
+    else:
+        raise UserError(f"--console-port {port} is no port")
+    return f"127.0.0.1:{number}"
 
 
 def _serve(config: Config, as_json: bool) -> int:
@@ -83,7 +108,10 @@ def _serve(config: Config, as_json: bool) -> int:
             data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"--data {data}: {error.strerror}") from None
-    parts = NodeConfig(name, data, config.listen, config.broker, config.amqp, config.store, config.users)
+    parts = NodeConfig(
+        name, data, config.listen, config.broker, config.amqp, config.store, config.users, config.console,
+        config.cluster, config.node.bind, config.node.peers, config.node.group, config.node.secret,
+    )  # fmt: skip
     run_loop(_until_stopped(parts, as_json))
     return 0
 
@@ -97,7 +125,9 @@ async def _until_stopped(config: NodeConfig, as_json: bool) -> None:
     try:
         await node.start()
         if as_json:
-            print_json({"name": config.name, "amqp": [str(endpoint) for endpoint in node.endpoints]})
+            console = None if node.console is None else str(node.console.endpoint)
+            amqp: list[Json] = [str(endpoint) for endpoint in node.endpoints]
+            print_json({"name": config.name, "amqp": amqp, "console": console})
         await stop.wait()
     finally:
         await node.stop()

@@ -1,8 +1,8 @@
 """A node from its configuration: what it is made of, in which order it starts, in which order it stops.
 
-Start: the store recovers, the broker has its queues, the users are there, then the front doors open. Stop: the front
-doors shut, connections are told so and closed, what is not on disk is written, then the node is gone. Whatever fails
-on the way up is one clear error, and nothing is left open.
+Start: the store recovers, the broker has its queues, the users are there, then the front doors open, and a clustered
+node joins the others. Stop: the front doors shut, connections are told so and closed, the others are told, what is not
+on disk is written, then the node is gone. Whatever fails on the way up is one clear error, and nothing is left open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from coterie.amqp.server import Server
 from coterie.amqp.settings import AmqpSettings
@@ -22,11 +22,18 @@ from coterie.broker.settings import BrokerSettings
 from coterie.broker.storage import NullStore, Store
 from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import USER, Users, UserSettings
+from coterie.cluster.core import Core, State
+from coterie.cluster.settings import ClusterSettings
+from coterie.cluster.start import load_everything, make_channel
+from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
 from coterie.log import Log
 from coterie.node.settings import ListenSettings, endpoint
 from coterie.runtime.aio import AioRuntime
 from coterie.runtime.base import Endpoint
+
+if TYPE_CHECKING:
+    from coterie.console.server import Console
 
 log = Log(__name__)
 T = TypeVar("T")
@@ -48,6 +55,13 @@ class NodeConfig:
     amqp: AmqpSettings = field(default_factory=AmqpSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     users: UserSettings = field(default_factory=UserSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    bind: str = "127.0.0.1:7800"
+    """Where it listens for the others of its cluster."""
+    peers: tuple[str, ...] = ()
+    group: str = "coterie"
+    secret: str = ""
 
 
 class Node:
@@ -58,13 +72,28 @@ class Node:
         self.runtime = AioRuntime(config.name, disk_dir=config.data)
         store: Store = NullStore() if config.data is None else LogStore(self.runtime, config.store)
         self.store = store
-        self.broker = Broker(self.runtime, config.broker, store)
+        self.core = Core(self.runtime, config.cluster) if config.cluster.size else None
+        """None: it stands alone."""
+        self.broker = Broker(self.runtime, config.broker, store, self.core.interface if self.core else None)
         self.users = Users(self.runtime, store, config.users)
         self.amqp = Server(self.runtime, self.broker, self.users, config.amqp)
+        if self.core is not None:
+            self._join_up(self.core)
+        self.console: Console | None = None
+        """None: it is shut, or aiohttp is not installed."""
         self._lock: int | None = None
         self._recovered = False
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """Other front doors: what to await, newest first, when the node stops."""
+
+    def _join_up(self, core: Core) -> None:
+        config = self.config
+        channel = make_channel(
+            self.runtime, core, config.name, config.bind, config.peers, config.cluster, config.group, config.secret
+        )
+        core.attach(self.broker, channel)
+        core.cut_off.append(self.amqp.close_all)
+        self.amqp.unavailable = lambda: "" if core.state is State.SERVING else core.why
 
     async def start(self) -> None:
         """Raises CoterieError if it cannot."""
@@ -76,16 +105,40 @@ class Node:
         self._recovered = True
         kept = [(key, record) for (kind, key), record in self.broker.records.items() if kind == USER]
         self.users.restore(kept)
+        self.users.share(self.broker)
+        if self.core is not None:
+            await load_everything(self.core)
         self.broker.deleting_vhost.append(lambda vhost: self.users.forget_vhost(vhost.name))
         listen = self.config.listen
         if not (listen.amqp or listen.amqps):
             raise UserError("listen.amqp and listen.amqps are both empty: no client could reach the node")
+        console = self._make_console() if listen.console else None  # loading it takes a moment: before clients come
         if listen.amqp:
             self.amqp.listen(endpoint(listen.amqp, "listen.amqp"))
         tls = listen.tls()
         if tls is not None:
             self.amqp.listen(endpoint(listen.amqps, "listen.amqps"), tls)
+        if console is not None:
+            await console.start(endpoint(listen.console, "listen.console"))
+            self.closing.append(console.stop)
+            self.console = console
+        if self.core is not None:
+            await self.core.connect()
         log.info("the node is up", name=self.config.name, data=self.config.data or "none")
+
+    def _make_console(self) -> Console | None:
+        """The one part that needs more than Python; a node without it is a whole broker."""
+        try:
+            from coterie.console.server import Console
+        except ModuleNotFoundError as error:
+            if error.name != "aiohttp":
+                raise
+            log.warning("no console: aiohttp is not installed", install="pip install 'coterie[console]'")
+            return None
+        from coterie.console.context import Context
+
+        name, data, settings = self.config.name, self.config.data, self.config.console
+        return Console(Context(name, data, self.runtime, self.broker, self.users, self.amqp, self.store, settings))
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -100,6 +153,8 @@ class Node:
                 for close in reversed(self.closing):
                     await close()
                 await _ended(self.amqp.stop)
+                if self.core is not None:
+                    await self.core.close()
                 if self._recovered:
                     await _ended(self.broker.stop)
         except TimeoutError:

@@ -19,6 +19,7 @@ from coterie.broker.store.reserve import Reserve
 from coterie.broker.store.segment import Segment
 from coterie.broker.store.settings import StoreSettings
 from coterie.broker.store.unit import Unit
+from coterie.durations import Durations
 from coterie.log import Log
 from coterie.runtime.base import Buffer, Runtime, Timer
 
@@ -61,6 +62,7 @@ class Writer:
         self.blocked = False
         self.active: Segment | None = None
         self.syncs = 0
+        self.sync_times = Durations()
         self.appends = 0
         self._pending: list[Unit] = []
         self._appending: list[tuple[Unit, int]] = []
@@ -189,7 +191,13 @@ class Writer:
         assert self.active is not None
         self._syncing = True
         self.syncs += 1
-        self._runtime.disk.sync(self._path(self.active), ended)
+        began = self._runtime.now()
+
+        def timed(error: Exception | None) -> None:
+            self.sync_times.add(self._runtime.now() - began)
+            ended(error)
+
+        self._runtime.disk.sync(self._path(self.active), timed)
 
     def _sync_ended(self, error: Exception | None) -> None:
         self._busy = self._syncing = False

@@ -1,0 +1,241 @@
+"""How commands ask a node: its HTTP API, with nothing but the standard library.
+
+Where: `--url`, else COTERIE_URL, else guest at this host. What a node refuses because of what was asked is a UserError
+(exit 2), with the node's own words; a node that cannot be reached or cannot do it is a CoterieError (exit 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import getpass
+import http.client
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from coterie.cli.output import print_json, table
+from coterie.errors import CoterieError, UserError
+from coterie.trace import Json
+
+DEFAULT_URL: Final = "http://guest:guest@127.0.0.1:15672"
+URL: Final = "COTERIE_URL"
+PASSWORD: Final = "COTERIE_PASSWORD"
+OTHERS_FAULT: Final = frozenset({408, 409, 413, 429})
+"""Refusals that are about the state of things, not about what was asked."""
+COMMON_EPILOG: Final = """
+where the node is:
+  --url http://user:password@host:15672, else the variable COTERIE_URL, else guest on this host. A password that is
+  not in the URL comes from COTERIE_PASSWORD, or is asked for.
+
+exit codes: 0 fine; 1 the answer is bad, or no node answers; 2 wrong usage, or the node says that the request is wrong
+"""
+Shape = dict[str, Json]
+Run = Callable[["Remote", argparse.Namespace], int]
+
+
+class Remote:
+    """One node, asked over HTTP."""
+
+    def __init__(self, url: str, timeout: float, environment: Mapping[str, str] = os.environ) -> None:
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port
+        except ValueError as error:
+            raise UserError(f"--url {_shown(url)}: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UserError(f"--url {_shown(url)}: it should read http://user:password@host:15672")
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname
+        self._port = port or 15672
+        self._base = parts.path.rstrip("/")
+        self._timeout = timeout
+        self.where = f"{parts.scheme}://{self._host}:{self._port}"
+        user, password = parts.username, parts.password
+        if user is None:
+            user, password = "guest", environment.get(PASSWORD, "guest")
+        elif password is None:
+            password = environment.get(PASSWORD)
+            if password is None:
+                if not sys.stdin.isatty():
+                    raise UserError(f"no password for '{unquote(user)}': put it into the URL or into {PASSWORD}")
+                password = quote(getpass.getpass(f"password of {unquote(user)}: "))
+            else:
+                password = quote(password, safe="")
+        credentials = f"{unquote(user)}:{unquote(password)}".encode()
+        self._authorization = f"Basic {base64.b64encode(credentials).decode()}"
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Json]:
+        """The status, and what the node answered."""
+        connection: http.client.HTTPConnection
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._timeout)
+        sent = {"Authorization": self._authorization, "Content-Type": "application/json", **(headers or {})}
+        try:
+            connection.request(method, self._base + path, None if body is None else json.dumps(body), sent)
+            response = connection.getresponse()
+            text = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise CoterieError(f"no node answers at {self.where}: {why.lower()}: is it up, is its console?") from None
+        finally:
+            connection.close()
+        try:
+            return response.status, json.loads(text) if text else None
+        except ValueError:
+            raise CoterieError(f"{self.where} answers {response.status}, and not as a Coterie node would") from None
+
+    def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Json:
+        """What the node answered. Raises UserError or CoterieError if it refused."""
+        status, answer = self.request(method, path, body, headers)
+        if status < 400:
+            return answer
+        reason = answer.get("reason") if isinstance(answer, dict) else None
+        text = str(reason or f"the node answers {status}")
+        if status < 500 and status not in OTHERS_FAULT:
+            raise UserError(text)
+        raise CoterieError(text)
+
+    def get(self, *parts: str, **query: str) -> Json:
+        return self.ask("GET", path_of(*parts) + (f"?{urlencode(query)}" if query else ""))
+
+    def rows(self, *parts: str, **query: str) -> list[Shape]:
+        """A list of objects."""
+        answer = self.get(*parts, **query)
+        if not isinstance(answer, list):
+            raise CoterieError(f"{self.where} answers, but not as a Coterie node would")
+        return [row for row in answer if isinstance(row, dict)]
+
+
+def path_of(*parts: str) -> str:
+    """Under /api; each part quoted."""
+    return "/api/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _shown(url: str) -> str:
+    return url.rpartition("@")[2]
+
+
+# Commands.
+
+
+class Commands:
+    """A command with actions: `coterie users`, `coterie users add`... The options about the node go anywhere."""
+
+    def __init__(
+        self,
+        subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+        name: str,
+        help: str,
+        description: str,
+        examples: str,
+        run: Run,
+    ) -> None:
+        self.parser = subparsers.add_parser(
+            name,
+            help=help,
+            description=description,
+            epilog=f"examples:\n{examples}{COMMON_EPILOG}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_common(self.parser)
+        self.parser.set_defaults(run=_runner(run))
+        self._actions: argparse._SubParsersAction[argparse.ArgumentParser] | None = None
+
+    def action(self, name: str, help: str, run: Run) -> argparse.ArgumentParser:
+        if self._actions is None:
+            self._actions = self.parser.add_subparsers(metavar="ACTION", help="without one: list them")
+        parser = self._actions.add_parser(name, help=help, description=help)
+        add_common(parser)
+        parser.set_defaults(run=_runner(run))
+        return parser
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    # No defaults here: those of an action would hide what was given before it.
+    group = parser.add_argument_group("node")
+    nothing = argparse.SUPPRESS
+    group.add_argument("--url", default=nothing, help=f"where its console is (default: {URL}, else guest on this host)")
+    group.add_argument("--vhost", default=nothing, help="the vhost (default: / to change things, all to list them)")
+    group.add_argument("--timeout", type=float, default=nothing, help="seconds to wait for an answer (default: 60)")
+    group.add_argument("--json", action="store_true", default=nothing, help="the answer as one JSON object")
+
+
+def _runner(run: Run) -> Callable[[argparse.Namespace], int]:
+    def start(options: argparse.Namespace) -> int:
+        url = getattr(options, "url", None) or os.environ.get(URL) or DEFAULT_URL
+        return run(Remote(url, getattr(options, "timeout", 60.0)), options)
+
+    return start
+
+
+def vhost_of(options: argparse.Namespace) -> str:
+    found = getattr(options, "vhost", "/")
+    assert isinstance(found, str)
+    return found
+
+
+def scope(options: argparse.Namespace) -> list[str]:
+    """The vhost as the end of a list's path; nothing: all of them."""
+    return [options.vhost] if "vhost" in options else []
+
+
+def as_json(options: argparse.Namespace) -> bool:
+    return getattr(options, "json", False) is True
+
+
+# What commands print.
+
+
+def show(options: argparse.Namespace, name: str, rows: Sequence[Shape], columns: Mapping[str, str]) -> int:
+    """A table with these columns (header to key, with dots into it), or the whole objects as JSON."""
+    if as_json(options):
+        print_json({name: list(rows)})
+    elif not rows:
+        print(f"no {name}")
+    else:
+        print(table(list(columns), [[cell(row, key) for key in columns.values()] for row in rows]))
+    return 0
+
+
+def cell(row: Shape, key: str) -> object:
+    value: Json = row
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return ""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(map(str, value))
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False) if value else ""
+    return value
+
+
+def said(options: argparse.Namespace, text: str, **facts: Json) -> int:
+    """It is done."""
+    if as_json(options):
+        print_json({"done": text, **facts})
+    else:
+        print(text)
+    return 0
+
+
+def pairs(given: Sequence[str], what: str) -> Shape:
+    """`name=value` from the command line; a value is JSON if it can be read so, else a text."""
+    found: Shape = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UserError(f"{what} {text}: it should read name=value")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

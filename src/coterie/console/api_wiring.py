@@ -1,0 +1,250 @@
+"""Exchanges, queues and bindings: looked at, declared, deleted, with the permissions that a client would need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from coterie.broker.arguments import ALTERNATE, DEAD_EXCHANGE
+from coterie.broker.exchange import Exchange
+from coterie.broker.queue import Queue
+from coterie.broker.specs import Binding, Destination, ExchangeSpec, QueueSpec
+from coterie.broker.vhost import Vhost
+from coterie.console.ask import Ask, Route, answer, bad, flag_of, not_found, nothing, text_of
+from coterie.console.listing import Shape
+from coterie.console.shapes import (
+    binding_shape,
+    default_bindings,
+    exchange_shape,
+    properties_key,
+    queue_detail,
+    queue_shape,
+    quoted,
+)
+from coterie.console.tables import checked_table
+
+Bound = tuple[Vhost, Binding]
+
+
+def arguments_of(body: Shape) -> Shape:
+    return checked_table("arguments", body.get("arguments"))
+
+
+# Exchanges.
+
+
+async def exchanges(ask: Ask) -> web.Response:
+    found: list[tuple[Vhost, Exchange | None]] = []
+    for vhost in ask.visible():
+        found += [(vhost, None), *((vhost, vhost.exchanges[name]) for name in sorted(vhost.exchanges))]
+    return await ask.listed(found, lambda each: each[1].name if each[1] else "", lambda each: exchange_shape(*each))
+
+
+def _exchange(ask: Ask) -> tuple[Vhost, Exchange | None]:
+    vhost, name = ask.vhost(), ask.exchange_name()
+    if name and name not in vhost.exchanges:
+        raise not_found(f"no {vhost.exchange_name(name)}")
+    return vhost, vhost.exchanges.get(name)
+
+
+async def exchange(ask: Ask) -> web.Response:
+    return answer(exchange_shape(*_exchange(ask)))
+
+
+async def declare_exchange(ask: Ask) -> web.Response:
+    vhost, name, body = ask.entered(), ask.exchange_name(), await ask.body()
+    arguments = arguments_of(body)
+    ask.permit(vhost, "configure", "exchange", name)
+    alternate = arguments.get(ALTERNATE)
+    if isinstance(alternate, str):
+        ask.permit(vhost, "read", "exchange", name)
+        ask.permit(vhost, "write", "exchange", alternate)
+    durable = flag_of({"durable": True} | body, "durable")
+    spec = ExchangeSpec(
+        name, text_of(body, "type", "direct"), durable, flag_of(body, "auto_delete"), flag_of(body, "internal"),
+        arguments,
+    )  # fmt: skip
+    there = name in vhost.exchanges
+    await ask.context.outcome(lambda done: vhost.declare_exchange(spec, False, done))
+    return nothing(204 if there else 201)
+
+
+async def delete_exchange(ask: Ask) -> web.Response:
+    vhost, name = ask.entered(), ask.exchange_name()
+    _exchange(ask)
+    ask.permit(vhost, "configure", "exchange", name)
+    await ask.context.outcome(lambda done: vhost.delete_exchange(name, ask.flag("if-unused"), done))
+    return nothing()
+
+
+# Queues.
+
+
+async def queues(ask: Ask) -> web.Response:
+    found = [vhost.queues[name] for vhost in ask.visible() for name in sorted(vhost.queues)]
+    return await ask.listed(found, lambda queue: queue.name, lambda queue: queue_shape(ask.context, queue))
+
+
+def queue_of(ask: Ask) -> Queue:
+    vhost, name = ask.vhost(), ask.part("name")
+    queue = vhost.queues.get(name)
+    if queue is None:
+        raise not_found(f"no {vhost.queue_name(name)}")
+    return queue
+
+
+async def queue(ask: Ask) -> web.Response:
+    return answer(queue_detail(ask.context, queue_of(ask)))
+
+
+async def declare_queue(ask: Ask) -> web.Response:
+    vhost, name, body = ask.entered(), ask.part("name"), await ask.body()
+    arguments = arguments_of(body)
+    ask.permit(vhost, "configure", "queue", name)
+    dead_letters = arguments.get(DEAD_EXCHANGE)
+    if isinstance(dead_letters, str):
+        ask.permit(vhost, "read", "queue", name)
+        ask.permit(vhost, "write", "exchange", dead_letters)
+    if flag_of(body, "exclusive"):
+        raise bad("an exclusive queue belongs to a connection: it cannot be declared here")
+    durable = flag_of({"durable": True} | body, "durable")
+    spec = QueueSpec(durable, flag_of(body, "auto_delete"), False, arguments)
+    there = name in vhost.queues
+    await ask.context.outcome(lambda done: vhost.declare_queue(name, spec, False, None, done))
+    return nothing(204 if there else 201)
+
+
+async def delete_queue(ask: Ask) -> web.Response:
+    vhost, queue = ask.entered(), queue_of(ask)
+    ask.permit(vhost, "configure", "queue", queue.name)
+    unused, empty = ask.flag("if-unused"), ask.flag("if-empty")
+    await ask.context.outcome(lambda done: vhost.delete_queue(queue.name, unused, empty, done, ask.context))
+    return nothing()
+
+
+async def purge(ask: Ask) -> web.Response:
+    vhost, queue = ask.entered(), queue_of(ask)
+    ask.permit(vhost, "read", "queue", queue.name)
+    await ask.context.outcome(lambda done: vhost.purge(queue.name, done, ask.context))
+    return nothing()
+
+
+# Bindings.
+
+
+async def _listed(ask: Ask, found: Iterable[Bound]) -> web.Response:
+    return await ask.listed(list(found), lambda each: each[1].destination, lambda each: binding_shape(*each))
+
+
+def _bindings(vhost: Vhost) -> Iterable[Bound]:
+    return ((vhost, binding) for binding in (*default_bindings(vhost), *vhost.bindings()))
+
+
+async def bindings(ask: Ask) -> web.Response:
+    return await _listed(ask, (each for vhost in ask.visible() for each in _bindings(vhost)))
+
+
+async def of_queue(ask: Ask) -> web.Response:
+    queue, vhost = queue_of(ask), ask.vhost()
+    found = [Binding("", "queue", queue.name, queue.name), *vhost.bindings_to(("queue", queue.name))]
+    return await _listed(ask, ((vhost, binding) for binding in found))
+
+
+async def from_exchange(ask: Ask) -> web.Response:
+    vhost, exchange = _exchange(ask)
+    found = default_bindings(vhost) if exchange is None else list(exchange.bindings.values())
+    return await _listed(ask, ((vhost, binding) for binding in found))
+
+
+async def to_exchange(ask: Ask) -> web.Response:
+    vhost, exchange = _exchange(ask)
+    found = [] if exchange is None else vhost.bindings_to(("exchange", exchange.name))
+    return await _listed(ask, ((vhost, binding) for binding in found))
+
+
+def _kind(ask: Ask) -> Destination:
+    return "queue" if ask.part("kind") == "q" else "exchange"
+
+
+def _between(ask: Ask) -> tuple[Vhost, list[Binding]]:
+    """Those between the two that the path names."""
+    vhost, source, kind = ask.vhost(), ask.exchange_name("source"), _kind(ask)
+    name = ask.part("destination")
+    if source and source not in vhost.exchanges:
+        raise not_found(f"no {vhost.exchange_name(source)}")
+    if name not in (vhost.queues if kind == "queue" else vhost.exchanges):
+        raise not_found(f"no {vhost.queue_name(name) if kind == 'queue' else vhost.exchange_name(name)}")
+    if not source:
+        return vhost, [Binding("", "queue", name, name)] if kind == "queue" else []
+    return vhost, [each for each in vhost.bindings_to((kind, name)) if each.source == source]
+
+
+async def between(ask: Ask) -> web.Response:
+    vhost, found = _between(ask)
+    return await _listed(ask, ((vhost, binding) for binding in found))
+
+
+def _one(ask: Ask) -> tuple[Vhost, Binding]:
+    vhost, found = _between(ask)
+    for binding in found:
+        if properties_key(binding) == ask.part("properties"):
+            return vhost, binding
+    raise not_found("no such binding")
+
+
+async def binding(ask: Ask) -> web.Response:
+    return answer(binding_shape(*_one(ask)))
+
+
+def _permit_binding(ask: Ask, vhost: Vhost, binding: Binding) -> None:
+    ask.permit(vhost, "write", binding.kind, binding.destination)
+    ask.permit(vhost, "read", "exchange", binding.source)
+    ask.permit_topic(vhost, "read", binding.source, binding.key)
+
+
+async def bind(ask: Ask) -> web.Response:
+    vhost, body = ask.entered(), await ask.body()
+    kind = _kind(ask)
+    binding = Binding(
+        ask.exchange_name("source"), kind, ask.part("destination"), text_of(body, "routing_key", ""), arguments_of(body)
+    )
+    _permit_binding(ask, vhost, binding)
+    await ask.context.outcome(lambda done: vhost.bind(binding, done, ask.context))
+    response = nothing(201)
+    response.headers["Location"] = quoted(properties_key(binding))
+    return response
+
+
+async def unbind(ask: Ask) -> web.Response:
+    ask.entered()
+    vhost, binding = _one(ask)
+    _permit_binding(ask, vhost, binding)
+    await ask.context.outcome(lambda done: vhost.unbind(binding, done, ask.context))
+    return nothing()
+
+
+EXCHANGE, QUEUE = "/api/exchanges/{vhost}/{name}", "/api/queues/{vhost}/{name}"
+BINDINGS = "/api/bindings/{vhost}/e/{source}/{kind:[eq]}/{destination}"
+ROUTES: list[Route] = [
+    ("GET", "/api/exchanges", exchanges),
+    ("GET", "/api/exchanges/{vhost}", exchanges),
+    ("GET", EXCHANGE, exchange),
+    ("PUT", EXCHANGE, declare_exchange),
+    ("DELETE", EXCHANGE, delete_exchange),
+    ("GET", f"{EXCHANGE}/bindings/source", from_exchange),
+    ("GET", f"{EXCHANGE}/bindings/destination", to_exchange),
+    ("GET", "/api/queues", queues),
+    ("GET", "/api/queues/{vhost}", queues),
+    ("GET", QUEUE, queue),
+    ("PUT", QUEUE, declare_queue),
+    ("DELETE", QUEUE, delete_queue),
+    ("DELETE", f"{QUEUE}/contents", purge),
+    ("GET", f"{QUEUE}/bindings", of_queue),
+    ("GET", "/api/bindings", bindings),
+    ("GET", "/api/bindings/{vhost}", bindings),
+    ("GET", BINDINGS, between),
+    ("POST", BINDINGS, bind),
+    ("GET", f"{BINDINGS}/{{properties}}", binding),
+    ("DELETE", f"{BINDINGS}/{{properties}}", unbind),
+]

@@ -1,0 +1,201 @@
+"""What the console knows: the parts of the node that it shows, its samples, and how long the loop makes others wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import traceback
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import TypeVar
+
+from coterie.amqp.connection import Connection
+from coterie.amqp.server import Server
+from coterie.amqp.traffic import Traffic
+from coterie.broker.broker import Broker
+from coterie.broker.counters import Counters
+from coterie.broker.queue import Queue
+from coterie.broker.storage import Store
+from coterie.broker.users import Users
+from coterie.broker.vhost import Vhost
+from coterie.console.rates import Reading, Samples
+from coterie.console.settings import ConsoleSettings
+from coterie.durations import Durations
+from coterie.errors import CoterieError
+from coterie.log import Log
+from coterie.runtime.base import Runtime
+
+log = Log(__name__)
+T = TypeVar("T")
+
+OVERALL = ("overall",)
+"""The key of the totals' readings."""
+_SLICE = 500
+"""Objects that are read in one turn of the loop."""
+LAG_INTERVAL = 0.25
+"""Seconds between two looks at how late the loop is."""
+
+read_counters: Callable[[Counters], Reading] = attrgetter(
+    "enqueued", "delivered", "delivered_no_ack", "got", "got_no_ack", "redelivered", "accepted"
+)
+read_traffic: Callable[[Traffic], Reading] = attrgetter(
+    "published", "confirmed", "returned", "delivered", "got", "get_empty", "acked"
+)
+
+
+class Late(CoterieError):
+    """It has been decided, but is not durable yet, and nobody wants to wait any longer."""
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """Of one node; to the broker it is the one who asks, like a connection."""
+
+    name: str
+    data: Path | None
+    runtime: Runtime
+    broker: Broker
+    users: Users
+    amqp: Server
+    store: Store
+    settings: ConsoleSettings
+    published: int = 0
+    """Messages that came through the console."""
+    lag: Durations = field(default_factory=Durations)
+    started: float = 0.0
+    """By the wall clock."""
+    samples: Samples = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.runtime.wall()
+        self.samples = Samples(self.settings.samples_kept, self.settings.sample_interval / 2)
+
+    # Waiting for what the broker decides.
+
+    async def outcome(self, call: Callable[[Callable[[object], None]], None]) -> object:
+        """A call with a completion. What it is completed with is given, or raised if it is an error."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        call(lambda result: None if future.done() else future.set_result(result))
+        return await self.patiently(future)
+
+    async def patiently(self, future: asyncio.Future[T]) -> T:
+        try:
+            result = await asyncio.wait_for(future, self.settings.answer_timeout)
+        except TimeoutError:
+            seconds = self.settings.answer_timeout
+            why = f": {self.broker.blocked}" if self.broker.blocked else ""
+            raise Late(f"done, but not durable after {seconds:g} s{why}") from None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    # What there is.
+
+    def queues(self) -> list[Queue]:
+        return [queue for vhost in self.broker.vhosts.values() for queue in vhost.queues.values()]
+
+    def connections(self) -> list[Connection]:
+        """Those that are open, the oldest first."""
+        return [each for each in self.amqp.connections.values() if each.state == "running"]
+
+    async def totals(self, vhosts: Sequence[Vhost] | None = None) -> Counters:
+        """Of all queues that there ever were, or of some vhosts; in slices."""
+        total = Counters()
+        if vhosts is None:
+            total.add(self.broker.gone)
+        vhosts = list(self.broker.vhosts.values()) if vhosts is None else vhosts
+        # The queues are noted in the same turn as what deleted ones have left: each is counted once, whatever happens.
+        queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+        for vhost in vhosts:
+            total.add(vhost.gone)
+        async for queue in sliced(queues):
+            total.add(queue.counters)
+        return total
+
+    async def overall(self) -> Reading:
+        return (*read_counters(await self.totals()), *read_traffic(self.amqp.traffic), self.published)
+
+    # Samples.
+
+    async def watch(self) -> None:
+        """Until it is cancelled."""
+        await asyncio.gather(self._sample(), self._look_at_lag())
+
+    async def _sample(self) -> None:
+        while True:
+            try:
+                await self.sample()
+            except Exception:  # rates are not worth a node
+                log.error("no sample could be taken", traceback=traceback.format_exc())
+            await asyncio.sleep(self.settings.sample_interval)
+
+    async def sample(self) -> None:
+        """One sample of everything, in slices: others have their turns in between."""
+        readings: dict[Hashable, Reading] = {}
+        async for queue in sliced(self.queues()):
+            readings[queue_key(queue)] = read_queue(queue)
+        async for connection in sliced(self.connections()):
+            if connection.state == "running":
+                readings[connection.number] = read_connection(connection)
+                for channel in connection.channels.values():
+                    readings[connection.number, channel.number] = read_traffic(channel.traffic)
+        readings[OVERALL] = await self.overall()
+        self.samples.take(self.runtime.now(), readings)
+
+    async def _look_at_lag(self) -> None:
+        while True:
+            before = self.runtime.now()
+            await asyncio.sleep(LAG_INTERVAL)
+            self.lag.add(max(0.0, self.runtime.now() - before - LAG_INTERVAL))
+
+
+async def sliced(things: Sequence[T]) -> AsyncIterator[T]:
+    """One after the other; others have their turns now and then."""
+    for count, thing in enumerate(things, 1):
+        yield thing
+        if count % _SLICE == 0:
+            await asyncio.sleep(0)
+
+
+def queue_key(queue: Queue) -> Hashable:
+    return queue.vhost.name, queue.name, queue.incarnation
+
+
+def read_queue(queue: Queue) -> Reading:
+    return read_counters(queue.counters)
+
+
+def read_connection(connection: Connection) -> Reading:
+    return (connection.received_bytes, connection.sent_bytes, *read_traffic(connection.traffic))
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the operating system says of this process; None: it does not say."""
+
+    memory: int | None
+    descriptors: int | None
+    descriptors_max: int | None
+    disk_free: int | None
+
+
+def look_at_process(data: Path | None) -> Process:
+    """A few small reads of /proc; the disk's free space may be slow to tell, as on a network: not for the loop."""
+    memory = descriptors = limit = free = None
+    try:
+        memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        descriptors = len(os.listdir("/proc/self/fd"))
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = soft if soft >= 0 else None
+        free = None if data is None else shutil.disk_usage(data).free
+    except (ImportError, OSError):
+        pass
+    return Process(memory, descriptors, limit, free)

@@ -1,0 +1,210 @@
+"""/metrics: what RabbitMQ's exporter tells, by its names where the meaning is the same; our own begin with coterie_.
+
+Totals never fall: what deleted queues and closed connections have counted stays in them. `/metrics` has a number of
+series that does not depend on what clients do; `/metrics/per-object` has some for each queue, connection and channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from coterie import __version__
+from coterie.amqp.channel import Channel
+from coterie.amqp.connection import Connection
+from coterie.broker.queue import Queue
+from coterie.broker.store import LogStore
+from coterie.console.context import Context, look_at_process, sliced
+from coterie.console.exposition import Exposition, Labels, Number, labelled
+from coterie.console.shapes import channel_name
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+PROTOCOL: Final = {"protocol": "amqp091"}
+
+QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[Queue], int]]]] = (
+    ("messages_ready", "Messages ready to be delivered to consumers", lambda queue: queue.ready),
+    ("messages_unacked", "Messages delivered to consumers but not yet acknowledged", lambda queue: queue.unacked),
+    ("messages", "Sum of ready and unacknowledged messages", lambda queue: len(queue.entries)),
+    ("messages_ready_bytes", "Size in bytes of ready messages", lambda queue: queue.ready_bytes),
+    ("messages_unacked_bytes", "Size in bytes of all unacknowledged messages", lambda q: q.bytes - q.ready_bytes),
+    ("messages_bytes", "Size in bytes of ready and unacknowledged messages", lambda queue: queue.bytes),
+    ("messages_ram_bytes", "Size in bytes of messages in memory", lambda queue: queue.pager.resident),
+    ("messages_paged_out", "Messages that are on disk only", lambda queue: queue.pager.paged),
+    ("consumers", "Consumers on a queue", lambda queue: len(queue.consumers)),
+)
+QUEUE_COUNTERS: Final = (
+    ("rabbitmq_queue_messages_published_total", "Messages that came into a queue", "enqueued"),
+    ("rabbitmq_queue_messages_delivered_ack_total", "Delivered to consumers that acknowledge", "delivered"),
+    ("rabbitmq_queue_messages_delivered_total", "Delivered to consumers that do not acknowledge", "delivered_no_ack"),
+    ("rabbitmq_queue_messages_redelivered_total", "Delivered again", "redelivered"),
+    ("rabbitmq_queue_messages_acked_total", "Acknowledged", "accepted"),
+    ("rabbitmq_queue_get_ack_total", "Got with basic.get, to be acknowledged", "got"),
+    ("rabbitmq_queue_get_total", "Got with basic.get, without acknowledgement", "got_no_ack"),
+    ("coterie_queue_messages_rejected_total", "Rejected for good", "rejected"),
+    ("coterie_queue_messages_expired_total", "Whose time was over", "expired"),
+    ("coterie_queue_messages_evicted_total", "Dropped because the queue was too long", "evicted"),
+    ("coterie_queue_messages_refused_total", "Not taken because the queue was full", "refused"),
+    ("coterie_queue_messages_dead_lettered_total", "Sent to the dead-letter exchange", "dead_lettered"),
+)
+"""Per queue: the metric, what it is, and the queue's counter."""
+TRAFFIC: Final = (
+    ("rabbitmq_channel_messages_published_total", "Published on a channel", "published"),
+    ("rabbitmq_channel_messages_confirmed_total", "Confirmed on a channel", "confirmed"),
+    ("rabbitmq_channel_messages_unroutable_returned_total", "Returned as unroutable", "returned"),
+    ("rabbitmq_channel_get_empty_total", "basic.get that found nothing", "get_empty"),
+    ("rabbitmq_channel_messages_acked_total", "Acknowledged on a channel", "acked"),
+    ("coterie_channel_messages_delivered_total", "Delivered to consumers, acknowledging or not", "delivered"),
+    ("coterie_channel_messages_got_total", "Got with basic.get", "got"),
+)
+
+
+async def collect(context: Context, per_object: bool) -> str:
+    """The whole text."""
+    out = Exposition()
+    process = await asyncio.get_running_loop().run_in_executor(None, look_at_process, context.data)
+    broker = context.broker
+    out.family(
+        "rabbitmq_build_info", "gauge", "Version info",
+        [({"rabbitmq_version": __version__, "product_name": "Coterie", "product_version": __version__}, 1)],
+    )  # fmt: skip
+    out.family(
+        "rabbitmq_identity_info", "gauge", "Node & cluster identity info",
+        [({"rabbitmq_node": context.name, "rabbitmq_cluster": context.name}, 1)],
+    )  # fmt: skip
+    out.one("rabbitmq_process_open_fds", "gauge", "Open file descriptors", process.descriptors)
+    out.one("rabbitmq_process_max_fds", "gauge", "Open file descriptors limit", process.descriptors_max)
+    out.one("rabbitmq_process_resident_memory_bytes", "gauge", "Memory used in bytes", process.memory)
+    out.one("rabbitmq_disk_space_available_bytes", "gauge", "Disk space available in bytes", process.disk_free)
+    for alarm, name, what in (
+        ("memory", "rabbitmq_alarms_memory_used_watermark", "is 1 while too many messages are in memory"),
+        ("disk", "rabbitmq_alarms_free_disk_space_watermark", "is 1 while the disk is full or too slow"),
+    ):
+        out.one(name, "gauge", what, int(broker.alarms.get(alarm, False)))
+    _objects(context, out)
+    await _totals(context, out)
+    _own(context, out)
+    if per_object:
+        await _each(context, out)
+    else:
+        sums = [0] * len(QUEUE_GAUGES)
+        async for queue in sliced(context.queues()):
+            for at, (_, _, read) in enumerate(QUEUE_GAUGES):
+                sums[at] += read(queue)
+        for (name, help, _), value in zip(QUEUE_GAUGES, sums, strict=True):
+            out.one(_queue_metric(name), "gauge", help, value)
+    return out.text()
+
+
+def _objects(context: Context, out: Exposition) -> None:
+    connections, queues = context.connections(), context.queues()
+    consumers = sum(len(queue.consumers) for queue in queues)
+    channels = sum(len(each.channels) for each in connections)
+    out.one("rabbitmq_connections", "gauge", "Connections currently open", len(connections))
+    out.one("rabbitmq_channels", "gauge", "Channels currently open", channels)
+    out.one("rabbitmq_queues", "gauge", "Queues available", len(queues))
+    out.one("rabbitmq_consumers", "gauge", "Consumers currently connected", consumers)
+    exchanges = sum(len(vhost.exchanges) + 1 for vhost in context.broker.vhosts.values())
+    out.one("coterie_exchanges", "gauge", "Exchanges", exchanges)
+    out.one("coterie_bindings", "gauge", "Bindings", sum(v.binding_count for v in context.broker.vhosts.values()))
+    out.one("coterie_vhosts", "gauge", "Virtual hosts", len(context.broker.vhosts))
+
+
+async def _totals(context: Context, out: Exposition) -> None:
+    queues, traffic = await context.totals(), context.amqp.traffic
+    delivered = queues.delivered + queues.delivered_no_ack + queues.got + queues.got_no_ack
+    for name, help, value in (
+        ("received", "Messages received from publishers", traffic.published + context.published),
+        ("confirmed", "Messages confirmed to publishers", traffic.confirmed),
+        ("routed", "Messages that came into queues", queues.enqueued),
+        ("unroutable_returned", "Mandatory messages returned as unroutable", traffic.returned),
+        ("get_empty", "Times basic.get found no message", traffic.get_empty),
+        ("delivered", "Messages delivered to consumers", delivered),
+        ("delivered_consume_manual_ack", "Delivered with basic.consume, to be acknowledged", queues.delivered),
+        ("delivered_consume_auto_ack", "Delivered with basic.consume, not acknowledged", queues.delivered_no_ack),
+        ("delivered_get_manual_ack", "Delivered with basic.get, to be acknowledged", queues.got),
+        ("delivered_get_auto_ack", "Delivered with basic.get, not acknowledged", queues.got_no_ack),
+        ("redelivered", "Messages delivered again", queues.redelivered),
+        ("acknowledged", "Messages acknowledged by consumers", queues.accepted),
+    ):
+        out.family(f"rabbitmq_global_messages_{name}_total", "counter", help, [(PROTOCOL, value)])
+    for name, help, value in (
+        ("messages_refused", "Publishes that a full queue did not take", queues.refused),
+        ("messages_dead_lettered", "Messages sent to dead-letter exchanges", queues.dead_lettered),
+        ("messages_rejected", "Messages rejected for good", queues.rejected),
+        ("messages_expired", "Messages whose time was over", queues.expired),
+        ("messages_evicted", "Messages dropped because a queue was too long", queues.evicted),
+        ("messages_replaced", "Messages replaced by a newer value", queues.replaced),
+        ("messages_exhausted", "Messages given back more often than allowed", queues.exhausted),
+        ("messages_purged", "Messages purged", queues.purged),
+        ("messages_lost", "Messages that the disk did not give back", queues.lost),
+        ("connections_accepted", "Connections since the start", context.amqp.accepted),
+        ("connections_turned_away", "Connections that were too many", context.amqp.turned_away),
+    ):
+        out.one(f"coterie_{name}_total", "counter", help, value)
+
+
+def _own(context: Context, out: Exposition) -> None:
+    uptime = context.runtime.wall() - context.started
+    out.one("coterie_uptime_seconds", "gauge", "Time since the console started", max(0.0, uptime))
+    out.one("coterie_message_bytes_ram", "gauge", "Bodies held in memory", context.broker.resident)
+    out.durations("coterie_event_loop_lag_seconds", "How late the event loop was", context.lag)
+    store = context.store
+    if isinstance(store, LogStore):
+        writer = store.writer
+        out.durations("coterie_store_sync_seconds", "How long syncs of the log took", writer.sync_times)
+        out.one("coterie_store_appends_total", "counter", "Appends to the log", writer.appends)
+        out.one("coterie_store_unsynced_bytes", "gauge", "Bytes told to the store and not synced yet", writer.held)
+        segments = list(store.index.segments)
+        out.one("coterie_store_segments", "gauge", "Segments of the log", len(segments))
+        out.one("coterie_store_bytes", "gauge", "Size of the log on disk", sum(each.size for each in segments))
+
+
+def _queue_metric(name: str) -> str:
+    return f"{'coterie' if name == 'messages_paged_out' else 'rabbitmq'}_queue_{name}"
+
+
+async def _each(context: Context, out: Exposition) -> None:
+    queues = [
+        (queue, labelled({"vhost": queue.vhost.name, "queue": queue.name})) async for queue in sliced(context.queues())
+    ]
+    for name, help, read in QUEUE_GAUGES:
+        out.family(_queue_metric(name), "gauge", help, ((labels, read(queue)) for queue, labels in queues))
+        await asyncio.sleep(0)
+    for metric, help, counter in QUEUE_COUNTERS:
+        samples = ((labels, getattr(queue.counters, counter)) for queue, labels in queues)
+        out.family(metric, "counter", help, samples)
+        await asyncio.sleep(0)
+    connections = context.connections()
+    _of_connections(connections, out)
+    _of_channels([channel for each in connections for channel in each.channels.values()], out)
+
+
+def _of_connections(connections: list[Connection], out: Exposition) -> None:
+    def each(read: Callable[[Connection], Number]) -> Iterable[tuple[Labels, Number]]:
+        return (({"connection": c.name, "vhost": c.vhost.name, "user": c.user.name}, read(c)) for c in connections)
+
+    received = each(lambda connection: connection.received_bytes)
+    out.family("rabbitmq_connection_incoming_bytes_total", "counter", "Bytes received on a connection", received)
+    sent = each(lambda connection: connection.sent_bytes)
+    out.family("rabbitmq_connection_outgoing_bytes_total", "counter", "Bytes sent on a connection", sent)
+    channels = each(lambda connection: len(connection.channels))
+    out.family("rabbitmq_connection_channels", "gauge", "Channels on a connection", channels)
+
+
+def _of_channels(channels: list[Channel], out: Exposition) -> None:
+    def each(read: Callable[[Channel], Number]) -> Iterable[tuple[Labels, Number]]:
+        return (({"channel": channel_name(channel)}, read(channel)) for channel in channels)
+
+    out.family("rabbitmq_channel_consumers", "gauge", "Consumers on a channel", each(lambda c: len(c.consumers)))
+    unacked = each(lambda channel: channel.unsettled.count)
+    out.family("rabbitmq_channel_messages_unacked", "gauge", "Delivered and not acknowledged yet", unacked)
+    prefetch = each(lambda channel: channel.prefetch_all)
+    out.family("rabbitmq_channel_prefetch", "gauge", "Limit of all consumers on a channel together", prefetch)
+    for metric, help, field in TRAFFIC:
+        samples = [(labels, getattr(channel.traffic, field)) for channel, labels in _labelled(channels)]
+        out.family(metric, "counter", help, samples)
+
+
+def _labelled(channels: list[Channel]) -> Iterable[tuple[Channel, Labels]]:
+    return ((channel, {"channel": channel_name(channel)}) for channel in channels)
