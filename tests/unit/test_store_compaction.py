@@ -10,7 +10,7 @@ from store_rig import SMALL, Host, Line, PowerCut, body, persistent
 from coterie.broker.entry import Entry
 from coterie.broker.store import StoreSettings
 
-QUIET = replace(SMALL, positions_ahead=1 << 20, deliveries_ahead=1 << 20)
+QUIET = replace(SMALL, positions_ahead=1 << 20)
 """Marks of queues are saved once: nothing but messages and dequeues is in most segments."""
 
 
@@ -306,3 +306,28 @@ def test_power_lost_at_any_step_of_a_compaction_loses_nothing_and_leaves_no_rubb
         settle(host)
         assert on_disk(host) == names(host)
     assert step > 10
+
+
+def test_contents_that_only_others_need_stay_at_their_place_among_those_in_the_queue() -> None:
+    """Numbers rise along a segment: what is in no queue any more must not be moved behind what is."""
+    host = Host(settings=QUIET)
+    first, second, own = (Line(host.store, name) for name in ("first", "second", "own"))
+    shared = [persistent(body("both", n)) for n in range(1, 41)]
+    for at in range(0, 40, 10):
+        first.put(*shared[at : at + 10])
+        second.put(*shared[at : at + 10])
+        own.take(own.fill(own.next_position, 30))
+        host.sync()
+    taken = [entry for position, entry in first.entries.items() if position % 4]
+    first.take(taken)  # their contents are needed by the other queue
+    second.take([entry for position, entry in second.entries.items() if position % 2])
+    fill(host, Line(host.store, "filler"), 60)
+    settle(host)
+    assert host.store._compactor.rewritten > 0
+    for line in (first, second):
+        host.store.page_out(list(line.entries.values()))
+        assert host.bodies(line) == {position: body("both", position) for position in line.entries}
+    host.crash(first, second)
+    assert host.found.damage == []
+    assert host.bodies(first) == {n: body("both", n) for n in range(4, 41, 4)}
+    assert host.bodies(second) == {n: body("both", n) for n in range(2, 41, 2)}

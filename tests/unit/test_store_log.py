@@ -277,19 +277,19 @@ def test_after_a_proper_end_the_next_position_is_exactly_the_next() -> None:
     assert not host.crash(line).clean
 
 
-def test_only_what_may_have_been_delivered_is_flagged_after_a_crash() -> None:
-    host = Host(settings=replace(SMALL, deliveries_ahead=4))
-    line, untouched = Line(host.store), Line(host.store, "untouched")
+def test_everything_is_flagged_after_a_crash_even_if_the_disk_never_heard_of_a_delivery() -> None:
+    host = Host()
+    line = Line(host.store)
     entries = line.fill(1, 20)
-    untouched.fill(1, 3)
-    line.deliver(entries[:5])
     host.sync()
-    host.crash(line, untouched)
-    flagged = [position for position, entry in line.entries.items() if entry.redelivered]
-    assert flagged[:5] == [1, 2, 3, 4, 5]
-    assert flagged == list(range(1, len(flagged) + 1))
-    assert len(flagged) <= 5 + 4
-    assert not any(entry.redelivered for entry in untouched.entries.values())
+    line.deliver(entries[:5])  # and in the same moment
+    host.crash(line)
+    assert len(line.entries) == 20
+    assert all(entry.redelivered for entry in line.entries.values())
+    fresh = line.fill(line.next_position, 3)
+    host.close(line)
+    flagged = {position for position, entry in line.entries.items() if entry.redelivered}
+    assert flagged == line.entries.keys() - {entry.position for entry in fresh}
 
 
 def test_after_a_proper_end_exactly_what_was_delivered_is_flagged() -> None:

@@ -171,6 +171,33 @@ def test_too_many_wrong_logins_from_an_address_lock_it_out_for_a_while() -> None
     assert not refused(door.login("ann", "secret"))
 
 
+def test_clients_that_come_back_all_at_once_are_let_in_by_one_check_and_others_are_not_turned_away() -> None:
+    door = Door(UserSettings(logins_max=2))
+    user = door.put("ann")
+    answers: list[User | ProtocolError] = []
+    for _ in range(100):
+        door.users.login("PLAIN", b"\0ann\0secret", ELSEWHERE, None, answers.append)
+        door.users.login("PLAIN", b"\0ann\0wrong", HERE, None, answers.append)
+    door.users.login("PLAIN", b"\0ann\0another", ELSEWHERE, None, answers.append)
+    assert len(answers) == 1, "a third password is one too many"
+    assert refused(answers.pop())
+    door.run()
+    assert len(answers) == 200
+    assert answers.count(user) == 100
+    assert sum(map(refused, answers)) == 100
+
+
+def test_a_password_that_was_changed_while_it_was_checked_lets_nobody_in(door: Door) -> None:
+    door.put("ann", "old")
+    answers: list[User | ProtocolError] = []
+    door.users.login("PLAIN", b"\0ann\0old", ELSEWHERE, None, answers.append)
+    changed = given("rabbit_password_hashing_sha256", base64.b64encode(bytes(36)).decode())
+    door.users.put("ann", changed, (), lambda _: None)
+    door.run()
+    assert refused(answers[0])
+    assert refused(door.login("ann", "old"))
+
+
 def test_a_deleted_user_is_gone_and_whoever_listens_is_told(door: Door) -> None:
     door.put("ann")
     told: list[str] = []

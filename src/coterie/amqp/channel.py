@@ -59,7 +59,7 @@ class Channel(Sink):
         self.consumers: dict[str, Subscription] = {}
         self.replies: Replies | None = None
         """Its consumer of direct replies."""
-        self.unsettled = Unsettled(self._freed)
+        self.unsettled = Unsettled(self._freed, connection.runtime.now)
         self.prefetch = 0
         """Of consumers that are yet to come."""
         self.prefetch_all = 0
@@ -75,6 +75,9 @@ class Channel(Sink):
         self.inbound: Inbound = Inbound(connection.settings.message_max, connection.user.name, self._check_publish)
         self.tags = 0
         """Consumer tags that it made up."""
+        self.traced = connection.server.broker.traced
+        if self.traced is not None:
+            self.traced_as = self.traced.channel(connection.number, number)
         self._out = connection.outbox
         self._accepts: Settled = {}
         self._hungry: dict[Subscription, None] = {}
@@ -144,7 +147,7 @@ class Channel(Sink):
             limit = self.connection.settings.partial_max
             raise ProtocolError(RESOURCE_ERROR, f"unfinished messages of more than {limit:,} bytes (partial_max)")
 
-    def _check_publish(self, exchange: str) -> None:
+    def _check_publish(self, exchange: str, key: str) -> None:
         if self._moment != self.connection.moment:
             self._moment = self.connection.moment
             self._checked.clear()
@@ -152,6 +155,8 @@ class Channel(Sink):
             self.connection.permit("write", "exchange", exchange)
             self.vhost.check_publish(exchange)
             self._checked[exchange] = None
+        if self.connection.user.topics:
+            self.connection.permit_topic("write", exchange, key)
 
     def _ack(self, payload: bytes) -> None:
         if len(payload) != 13:
@@ -177,6 +182,8 @@ class Channel(Sink):
             self._publish_batch()
         if self._accepts:
             accepts, self._accepts = self._accepts, {}
+            if self.traced is not None:
+                self.traced.answered("accept", self, accepts)
             for queue, entries in accepts.items():
                 self.traffic.acked += len(entries)
                 queue.accept(entries)
@@ -196,7 +203,11 @@ class Channel(Sink):
         if self.confirms is not None:
             self.confirms.published += len(publishes)
         batch = Batch(self, publishes, size)
+        if self.traced is not None and self.confirms is not None:
+            self.traced.publishing(self, publishes, self.confirms.published - len(publishes) + 1)
         self.vhost.publish(publishes, batch.done)
+        if self.traced is not None:
+            self.traced.published(self.vhost, publishes)
         batch.routed()
 
     def give_back(self, publishes: list[Publish]) -> None:
@@ -231,12 +242,18 @@ class Channel(Sink):
             room = min(room, self.prefetch_all - self.unsettled.count)
         return room
 
+    def limits(self, consumer: Consumer) -> tuple[int, object, int]:
+        assert isinstance(consumer, Subscription)
+        return consumer.prefetch, self, self.prefetch_all
+
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         assert isinstance(consumer, Subscription)
         if self.closing or consumer.tag not in self.consumers:  # it was given them before it was told that this is over
             if not consumer.no_ack:
                 consumer.queue.release(entries, redelivered=False)
             return
+        if self.traced is not None:
+            self.traced.handed(self, entries)
         unsettled = self.unsettled
         size = self.frames.deliver(consumer.tag, consumer.heads, unsettled.next_tag, entries, self._out.parts)
         if consumer.no_ack:
@@ -325,6 +342,19 @@ class Channel(Sink):
 
     # The end.
 
+    def overdue(self, since: float) -> bool:
+        """Whether its client has had something since before then."""
+        oldest = self.unsettled.oldest
+        return not self.closing and oldest is not None and oldest < since
+
+    def held(self) -> list[Entry]:
+        """What its client has to answer for, also what it has answered in a transaction that is not committed."""
+        entries = self.unsettled.entries()
+        if self.transaction is not None:
+            parts = (self.transaction.accepts, self.transaction.rejects, self.transaction.requeues)
+            entries += [withdrawn.entry for part in parts for withdrawn in part]
+        return entries
+
     def close(self) -> None:
         """Over, in whatever way: what was asked for before is done, what it held goes back."""
         if self.closing:
@@ -347,6 +377,8 @@ class Channel(Sink):
             self.transaction = None
         for queue, entries in held.items():
             queue.release(entries)
+        if self.traced is not None:
+            self.traced.closed(self)
         self.connection.throttle.resume(f"channel {self.number}")
 
     def on_close(self, call: Call) -> None:
@@ -387,6 +419,10 @@ class Batch:
         channel, confirms = self._channel, self._confirms
         if confirms is not None and not channel.closing:
             outbox, traffic = channel.connection.outbox, channel.traffic
+            if channel.traced is not None:
+                first = confirms.confirmed + 1
+                refused = [number for number, publish in enumerate(self._publishes, first) if publish.refused]
+                channel.traced.confirm(channel, first, first + len(self._publishes) - 1, refused)
             outbox.wrote(confirms.settle(self._publishes, outbox.parts))
             traffic.confirmed, traffic.refused = confirms.confirmed, confirms.refused
 

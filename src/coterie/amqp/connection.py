@@ -357,6 +357,10 @@ class Connection(StreamHandler, FrameHandler):
         """Raises ProtocolError 403."""
         access.check(self.user, self.vhost.name, what, kind, name)
 
+    def permit_topic(self, what: Permission, exchange: str, key: str) -> None:
+        """The same, for a routing key of a topic exchange."""
+        access.check_topic(self.user, self.vhost, what, exchange, key)
+
     # Errors and the end.
 
     def guarded(self, channel: Channel, ids: bytes, call: Callable[..., object], *args: object) -> None:

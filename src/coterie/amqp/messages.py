@@ -57,6 +57,8 @@ def consume(channel: Channel, call: Call) -> None:
     channel.consumers[tag] = subscription
 
     def consuming(_: None) -> None:
+        if channel.traced is not None:
+            channel.traced.consumer(subscription, "opened")
         channel.answer(call, "basic.consume-ok", consumer_tag=tag)
         subscription.started = True
         queue.wake(subscription)
@@ -76,6 +78,8 @@ def cancel(channel: Channel, call: Call) -> None:
     subscription = channel.consumers.pop(tag, None)
     if subscription is not None:
         channel.vhost.cancel(subscription)
+        if channel.traced is not None:
+            channel.traced.consumer(subscription, "closed")
     elif channel.replies is not None and channel.replies.tag == tag:
         channel.replies.end()
     channel.answer(call, "basic.cancel-ok", consumer_tag=tag)
@@ -91,6 +95,8 @@ def get(channel: Channel, call: Call) -> None:
             channel.send("basic.get-empty")
             return
         out, entry = channel.connection.outbox, result.entry
+        if channel.traced is not None:
+            channel.traced.handed(channel, [entry])
         channel.frames.get_ok(channel.unsettled.next_tag, entry, result.left, out.parts)
         if no_ack:
             channel.unsettled.skip(1)
@@ -125,6 +131,8 @@ def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool) -> None:
         return
     refused: Settled = {}
     channel.unsettled.take(tag, multiple, refused)
+    if channel.traced is not None and not requeue:
+        channel.traced.answered("reject", channel, refused)
     for queue, entries in refused.items():
         channel.traffic.rejected += len(entries)
         (Queue.release if requeue else Queue.reject)(queue, entries)

@@ -69,11 +69,11 @@ class Inbound:
 
     __slots__ = ("_check", "_headers", "_message_max", "_reply_to", "_routes", "_series", "_user", "content")
 
-    def __init__(self, message_max: int, user: str, check: Callable[[str], None]) -> None:
+    def __init__(self, message_max: int, user: str, check: Callable[[str, str], None]) -> None:
         self._message_max = message_max
         self._user = user
         self._check = check
-        """Raises ProtocolError if nothing may be published to that exchange."""
+        """Raises ProtocolError if nothing may be published to that exchange, with that key."""
         self._routes: dict[bytes, Route] = {}
         self._headers: dict[bytes, Kept] = {}
         self._reply_to: str | None = None
@@ -133,7 +133,7 @@ class Inbound:
         route = self._routes.get(method)
         if route is None:
             route = self._learn_route(method)
-        self._check(route.exchange)
+        self._check(route.exchange, route.key)
         kept = self._headers.get(header)
         if kept is None:
             kept = self._learn_header(header)

@@ -7,9 +7,10 @@ memory the connections that publish are held back, and let go when that is over.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from coterie.amqp.codes import NOT_ALLOWED
-from coterie.amqp.connection import Connection
+from coterie.amqp.codes import CONNECTION_FORCED, NOT_ALLOWED, PRECONDITION_FAILED
+from coterie.amqp.connection import NO_METHOD, Connection
 from coterie.amqp.settings import AmqpSettings
 from coterie.amqp.traffic import Traffic
 from coterie.broker.broker import Broker
@@ -17,9 +18,22 @@ from coterie.broker.users import User, Users
 from coterie.broker.vhost import Vhost
 from coterie.errors import ProtocolError
 from coterie.log import Log
-from coterie.runtime.base import Buffer, CloseReason, Endpoint, Listener, Runtime, Stream, StreamHandler, TlsConfig
+from coterie.runtime.base import (
+    Buffer,
+    CloseReason,
+    Endpoint,
+    Listener,
+    Runtime,
+    Stream,
+    StreamHandler,
+    Timer,
+    TlsConfig,
+)
 
 log = Log(__name__)
+
+LOOK_AFTER: Final = 60.0
+"""Seconds, at most, between two looks at who keeps deliveries for too long."""
 
 
 class Server:
@@ -40,6 +54,9 @@ class Server:
         self._traffic = Traffic()
         """Of connections that are over."""
         self._stopped: Callable[[], None] | None = None
+        self._looking: Timer | None = None
+        self.unavailable: Callable[[], str] = lambda: ""
+        """Why nobody may come in now; nothing if they may."""
         broker.watch_alarms(self._alarm)
         broker.deleting_vhost.append(self._vhost_ends)
         users.removed.append(self._user_goes)
@@ -60,7 +77,10 @@ class Server:
         return connection
 
     def admit(self, user: User, name: str) -> Vhost:
-        """The vhost that a client wants to go to. Raises ProtocolError 530."""
+        """The vhost that a client wants to go to. Raises ProtocolError 530, or 320 if it should try another broker."""
+        why = self.unavailable()
+        if why:
+            raise ProtocolError(CONNECTION_FORCED, f"this broker does not serve now: {why}")
         limit = self.settings.connections_max
         if len(self._open) >= limit:
             raise ProtocolError(NOT_ALLOWED, f"connection refused: node connection limit ({limit}) is reached")
@@ -87,12 +107,31 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         self._open[connection.number] = connection
+        if self._looking is None:
+            self._look_later()
 
     def ended(self, connection: Connection) -> None:
         self._open.pop(connection.number, None)
         if self.connections.pop(connection.number, None) is not None:
             self._traffic.add(connection.traffic)
         self._look_if_stopped()
+
+    def _look_later(self) -> None:
+        """Somebody has to look now and then who keeps deliveries for too long; nobody if there are no clients."""
+        timeout = self.settings.consumer_timeout
+        self._looking = None
+        if timeout and self._open:
+            self._looking = self.runtime.call_later(min(LOOK_AFTER, timeout / 4), self._look_who_keeps)
+
+    def _look_who_keeps(self) -> None:
+        timeout = self.settings.consumer_timeout
+        since = self.runtime.now() - timeout
+        for connection in list(self._open.values()):
+            for channel in [each for each in connection.channels.values() if each.overdue(since)]:
+                text = f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: "
+                error = ProtocolError(PRECONDITION_FAILED, f"{text}{timeout * 1000:.0f} ms (consumer_timeout)")
+                connection.failed(channel, error, NO_METHOD)
+        self._look_later()
 
     @property
     def traffic(self) -> Traffic:
@@ -102,6 +141,15 @@ class Server:
         for connection in self.connections.values():
             total.add(connection.traffic)
         return total
+
+    def trace_rest(self) -> None:
+        """For the trace: what each channel's client holds, and what every queue has."""
+        traced = self.broker.traced
+        if traced is not None:
+            for connection in self._open.values():
+                for channel in connection.channels.values():
+                    traced.unsettled(channel, channel.held())
+            traced.inventory(self.broker.vhosts.values())
 
     def _alarm(self, reason: str) -> None:
         if not reason:
@@ -118,17 +166,23 @@ class Server:
             if connection.user.name == name:
                 connection.close(f"user '{name}' is deleted")
 
+    def close_all(self, reason: str) -> None:
+        """Every client is to come again, here or elsewhere."""
+        for connection in list(self.connections.values()):
+            connection.close(reason)
+
     def stop(self, done: Callable[[], None], reason: str = "broker forced connection closure: it is stopping") -> None:
         """Listen no more, close every connection, then `done`."""
         self._stopped = done
+        if self._looking is not None:
+            self._looking.cancel()
         for listener in self.listeners:
             listener.close()
         self.listeners.clear()
         self.broker.unwatch_alarms(self._alarm)
         self.broker.deleting_vhost.remove(self._vhost_ends)
         self.users.removed.remove(self._user_goes)
-        for connection in list(self.connections.values()):
-            connection.close(reason)
+        self.close_all(reason)
         self._look_if_stopped()
 
     def _look_if_stopped(self) -> None:

@@ -23,6 +23,10 @@ class AmqpSettings:
         60, "silence after which a side shows that it is alive, as offered to clients; 0: never", unit="s", minimum=0
     )
     message_max: int = setting(128 << 20, "largest body of a message", unit="bytes", minimum=0)
+    consumer_timeout: float = setting(
+        1800.0, "time that a client has to settle a delivery; then its channel is closed (406); 0: any time",
+        unit="s", minimum=0,
+    )  # fmt: skip
     consumers_max: int = setting(10_000, "consumers that a channel may have", minimum=1)
     connections_max: int = setting(20_000, "open connections", minimum=1)
     handshakes_max: int = setting(1_000, "connections that are being opened; more are turned away", minimum=1)

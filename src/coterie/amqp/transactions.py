@@ -83,11 +83,17 @@ def commit(channel: Channel, call: Call) -> None:
         channel.give_back(transaction.publishes)
         if any(publish.refused for publish in transaction.publishes):
             raise ProtocolError(PRECONDITION_FAILED, "partial tx completion: a queue refused a message")
+        if traced is not None:
+            traced.committed(name)
         channel.send("tx.commit-ok")
         channel.flush()
 
+    traced = channel.traced
+    name = "" if traced is None else traced.begin(channel)
     done = channel.later(call, committed)
     channel.vhost.transaction(transaction.publishes, accepts, rejects, requeues, lambda: done(None))
+    if traced is not None:
+        traced.ended()
 
 
 def roll_back(channel: Channel, call: Call) -> None:

@@ -32,9 +32,11 @@ class Holder(Protocol):
 class Run:
     """Deliveries in a row to one holder."""
 
-    __slots__ = ("entries", "first", "holder", "left", "next")
+    __slots__ = ("at", "entries", "first", "holder", "left", "next")
 
-    def __init__(self, first: int, holder: Holder | None, entries: list[Entry | None]) -> None:
+    def __init__(self, first: int, holder: Holder | None, entries: list[Entry | None], at: float) -> None:
+        self.at = at
+        """When they were delivered."""
         self.first = first
         """The tag of the first entry."""
         self.holder = holder
@@ -52,6 +54,7 @@ class Withdrawn(NamedTuple):
     tag: int
     holder: Holder | None
     entry: Entry
+    at: float
 
 
 _first = attrgetter("first")
@@ -60,9 +63,10 @@ _first = attrgetter("first")
 class Unsettled:
     """The entries that a client holds, in the order of their delivery tags."""
 
-    __slots__ = ("_done", "_freed", "_head", "_runs", "count", "next_tag")
+    __slots__ = ("_done", "_freed", "_head", "_now", "_runs", "count", "next_tag")
 
-    def __init__(self, freed: Callable[[Holder | None], None]) -> None:
+    def __init__(self, freed: Callable[[Holder | None], None], now: Callable[[], float]) -> None:
+        self._now = now
         self._freed = freed
         """Told of a holder that holds less than before; None: somebody who got it with basic.get."""
         self._runs: list[Run] = []
@@ -76,7 +80,7 @@ class Unsettled:
     def add(self, holder: Holder | None, entries: list[Entry]) -> None:
         """They have been given the next tags."""
         size = len(entries)
-        self._runs.append(Run(self.next_tag, holder, [*entries]))
+        self._runs.append(Run(self.next_tag, holder, [*entries], self._now()))
         self.next_tag += size
         self.count += size
         if holder is not None:
@@ -132,26 +136,26 @@ class Unsettled:
             for run, stop in self._spans(tag):
                 tags = range(run.first + run.next, run.first + stop)
                 live = zip(tags, run.entries[run.next : stop], strict=True)
-                taken += [Withdrawn(each, run.holder, entry) for each, entry in live if entry is not None]
+                taken += [Withdrawn(each, run.holder, entry, run.at) for each, entry in live if entry is not None]
                 self._cut(run, stop)
         else:
             run = self._find(tag)
-            taken.append(Withdrawn(tag, run.holder, self._pick(run, tag - run.first)))
+            taken.append(Withdrawn(tag, run.holder, self._pick(run, tag - run.first), run.at))
         self._sweep()
         return taken
 
     def settle(self, withdrawn: Iterable[Withdrawn], into: Settled) -> None:
         """The transaction is committed."""
-        for _, holder, entry in withdrawn:
+        for _, holder, entry, _ in withdrawn:
             self._give(holder, [entry], into)
 
     def restore(self, withdrawn: Iterable[Withdrawn]) -> None:
         """The transaction is rolled back: the client has them again, with the tags that they had."""
-        for tag, holder, entry in withdrawn:
+        for tag, holder, entry, at in withdrawn:
             place = bisect_right(self._runs, tag, key=_first)
             run = self._runs[place - 1] if place else None
             if run is None or tag >= run.first + len(run.entries):
-                self._runs.insert(place, Run(tag, holder, [entry]))
+                self._runs.insert(place, Run(tag, holder, [entry], at))
             else:
                 index = tag - run.first
                 assert run.entries[index] is None
@@ -160,6 +164,15 @@ class Unsettled:
                 self._done -= not run.left
                 run.left += 1
             self._head = min(self._head, place - 1 if place else 0)
+
+    def entries(self) -> list[Entry]:
+        """All that is unsettled, by rising tags."""
+        return [entry for run in self._runs[self._head :] for entry in run.entries if entry is not None]
+
+    @property
+    def oldest(self) -> float | None:
+        """When the first of those that are unsettled was delivered."""
+        return next((run.at for run in self._runs[self._head :] if run.left), None) if self.count else None
 
     def take_all(self) -> Settled:
         into: Settled = {}

@@ -60,6 +60,7 @@ def bind_queue(channel: Channel, call: Call) -> None:
 def _bind(channel: Channel, call: Call, kind: Destination, destination: str, source: str, key: str) -> None:
     channel.connection.permit("write", kind, destination)
     channel.connection.permit("read", "exchange", source)
+    channel.connection.permit_topic("read", source, key)
     binding = Binding(source, kind, destination, key, call.table("arguments"))
     change = channel.vhost.unbind if call.method.name.endswith("unbind") else channel.vhost.bind
     done = channel.later(call, lambda _: channel.answer(call, f"{call.method.name}-ok"))

@@ -36,7 +36,8 @@ class Entry:
     """Hot path: made and read in batches, by position."""
 
     __slots__ = (
-        "deliveries", "expires", "holder", "mark", "message", "position", "queue", "redelivered", "size", "stored"
+        "deliveries", "expires", "holder", "mark", "message", "paged", "position", "queue", "redelivered", "size",
+        "stored",
     )  # fmt: skip
 
     def __init__(self, position: int, message: Message | None, queue: Queue, size: int) -> None:
@@ -44,6 +45,8 @@ class Entry:
         """64 bit, rising, never given twice in one incarnation of a queue."""
         self.message = message
         """None: paged out; the store brings it back (`Store.load`)."""
+        self.paged = False
+        """The pager counts it among those on disk only. It may be loaded twice at a time, and is counted once."""
         self.queue = queue
         self.size = size
         """Bytes of the body."""

@@ -57,6 +57,8 @@ class Recovered:
     """What was lost, in sentences."""
     incarnation: int = 0
     """How often this store has been opened; 0: there is none."""
+    previous: int = 0
+    """What that was at the last start that got as far as the disk."""
     clean: bool = True
     """It was closed properly."""
 

@@ -13,16 +13,20 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coterie.amqp.codes import ACCESS_REFUSED
 from coterie.amqp.tables import decode_table
 from coterie.broker.passwords import NOTHING, SALT_SIZE, Hash, given, hashed
 from coterie.broker.storage import Store
+from coterie.broker.topic_permissions import TopicPermissions, Topics, topics_from_record, topics_to_record
 from coterie.errors import ProtocolError, UserError
 from coterie.log import Log
 from coterie.runtime.base import Endpoint, Runtime
 from coterie.settings import setting
+
+if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
 
 log = Log(__name__)
 
@@ -46,7 +50,7 @@ class UserSettings:
         20, "wrong logins from one address within login_window; then it is refused unheard", minimum=1
     )
     login_window: float = setting(60.0, "how long a wrong login counts", unit="s", minimum=0.1)
-    logins_max: int = setting(64, "passwords that are being checked; more logins are refused", minimum=1)
+    logins_max: int = setting(64, "different passwords that are being checked; more logins are refused", minimum=1)
     users_max: int = setting(100_000, "users that a broker may have", minimum=1)
 
 
@@ -78,6 +82,8 @@ class User:
     """By vhost; a vhost that is not there is closed to the user."""
     limits: dict[str, int] = field(default_factory=dict)
     """max-connections, max-channels."""
+    topics: Topics = field(default_factory=dict)
+    """What the routing keys of topic exchanges must be like."""
     _answers: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     def may_enter(self, vhost: str) -> bool:
@@ -96,6 +102,11 @@ class User:
             self._answers[key] = answer
         return answer
 
+    def may_topic(self, vhost: str, exchange: str, what: str, key: str) -> bool:
+        """Whether the user may write to, or read from, a topic exchange with that routing key."""
+        granted = self.topics.get(vhost, {}).get(exchange)
+        return granted is None or granted.allows(what, key, self.name, vhost)
+
     def changed(self) -> None:
         self._answers.clear()
 
@@ -111,6 +122,7 @@ class User:
             "tags": list(self.tags),
             "permissions": {vhost: [p.configure, p.write, p.read] for vhost, p in self.permissions.items()},
             "limits": dict(self.limits),
+            "topics": topics_to_record(self.topics),
         }
 
 
@@ -126,7 +138,12 @@ def from_record(name: str, record: dict[str, object]) -> User:
         tuple(map(str, tags)),
         {str(vhost): Permissions(*map(str, patterns)) for vhost, patterns in permissions.items()},
         {str(limit): int(value) for limit, value in limits.items()},
+        topics_from_record(record.get("topics")),
     )
+
+
+Login = tuple[str, Endpoint, Callable[[User | ProtocolError], None]]
+"""Somebody who waits to be let in: by which mechanism, from where, whom to tell."""
 
 
 class Users:
@@ -137,7 +154,9 @@ class Users:
         self._store = store
         self._settings = settings or UserSettings()
         self._users: dict[str, User] = {}
-        self._checking = 0
+        self._checking: dict[tuple[str, bytes, bool], list[Login]] = {}
+        """Passwords that are being checked. All who come with the same one meanwhile wait for the one answer: when a
+        broker comes back, so do all clients of a user, at once."""
         self._failures: dict[str, deque[float]] = {}
         """By address: when wrong logins came from it."""
         self._known: dict[str, bytes] = {}
@@ -145,6 +164,17 @@ class Users:
         self._secret = runtime.entropy(32)
         self.removed: list[Callable[[str], None]] = []
         """Called with the name of a user who may not stay: its connections are to be closed."""
+        self._kept: dict[tuple[str, str], dict[str, object]] = {}
+        """The broker's records, if users are among them."""
+        self._keep_record: Callable[[str, str, dict[str, object] | None, Callable[[], None]], None] = self._save_here
+
+    def share(self, broker: Broker) -> None:
+        """Keep users with the broker's other records, which all brokers of a cluster have."""
+        self._keep_record = broker.keep_record
+        self._kept = broker.records
+        for user in self._users.values():
+            self._kept[USER, user.name] = user.to_record()
+        broker.record_changed.append(self._record_changed)
 
     def restore(self, records: Iterable[tuple[str, dict[str, object]]]) -> None:
         """After recovery. A broker that never had a user gets `guest`."""
@@ -156,7 +186,8 @@ class Users:
         if not self._users and self._settings.guest:
             password = hashed(GUEST.encode(), bytes(SALT_SIZE))  # known to everybody, and good for this host only
             everything = {"/": Permissions(".*", ".*", ".*")}
-            self._save(User(GUEST, password, (ADMINISTRATOR,), everything))
+            guest = self._users[GUEST] = User(GUEST, password, (ADMINISTRATOR,), everything)
+            self._store.save(USER, GUEST, guest.to_record())
 
     # Looking.
 
@@ -205,26 +236,20 @@ class Users:
     def _put(
         self, name: str, password: Hash | None, tags: tuple[str, ...], done: Callable[[User | UserError], None]
     ) -> None:
-        user = self._users.get(name) or User(name, None)
+        user = self._draft(name) or User(name, None)
         user.password, user.tags = password, tags
-        self._known.pop(name, None)
-        self._save(user)
-        self._store.when_synced(self._store.written(), lambda: done(user))
+        self._keep(user, lambda: done(self._users.get(name, user)))
 
     def delete(self, name: str, done: Callable[[bool], None]) -> None:
         """Its connections end. False if there is no such user."""
-        if self._users.pop(name, None) is None:
+        if name not in self._users:
             done(False)
-            return
-        self._known.pop(name, None)
-        self._store.save(USER, name, None)
-        for listener in self.removed:
-            listener(name)
-        self._store.when_synced(self._store.written(), lambda: done(True))
+        else:
+            self._keep_record(USER, name, None, lambda: done(True))
 
     def permit(self, name: str, vhost: str, permissions: Permissions | None, done: Callable[[bool], None]) -> None:
         """None takes them away. False if there is no such user."""
-        user = self._users.get(name)
+        user = self._draft(name)
         if user is None:
             done(False)
             return
@@ -232,11 +257,26 @@ class Users:
             user.permissions.pop(vhost, None)
         else:
             user.permissions[vhost] = permissions
-        self._save(user)
-        self._store.when_synced(self._store.written(), lambda: done(True))
+        self._keep(user, lambda: done(True))
+
+    def permit_topic(
+        self, name: str, vhost: str, exchange: str, topics: TopicPermissions | None, done: Callable[[bool], None]
+    ) -> None:
+        """The keys of one topic exchange; None: any. False if there is no such user."""
+        user = self._draft(name)
+        if user is None:
+            done(False)
+            return
+        if topics is not None:
+            user.topics.setdefault(vhost, {})[exchange] = topics
+        elif vhost in user.topics:
+            user.topics[vhost].pop(exchange, None)
+            if not user.topics[vhost]:
+                del user.topics[vhost]
+        self._keep(user, lambda: done(True))
 
     def limit(self, name: str, limit: str, value: int | None, done: Callable[[bool], None]) -> None:
-        user = self._users.get(name)
+        user = self._draft(name)
         if user is None:
             done(False)
             return
@@ -244,19 +284,50 @@ class Users:
             user.limits.pop(limit, None)
         else:
             user.limits[limit] = value
-        self._save(user)
-        self._store.when_synced(self._store.written(), lambda: done(True))
+        self._keep(user, lambda: done(True))
 
     def forget_vhost(self, vhost: str) -> None:
         """It is deleted: nobody has rights in it any more."""
         for user in self._users.values():
-            if user.permissions.pop(vhost, None) is not None:
-                self._save(user)
+            topics = user.topics.pop(vhost, None)
+            if user.permissions.pop(vhost, None) is not None or topics:
+                user.changed()
+                self._kept[USER, user.name] = record = user.to_record()
+                self._store.save(USER, user.name, record)
 
-    def _save(self, user: User) -> None:
+    def _draft(self, name: str) -> User | None:
+        """A copy, to be changed and kept."""
+        user = self._users.get(name)
+        return None if user is None else from_record(name, user.to_record())
+
+    def _keep(self, user: User, done: Callable[[], None]) -> None:
+        self._keep_record(USER, user.name, user.to_record(), done)
+
+    def _save_here(self, kind: str, name: str, record: dict[str, object] | None, done: Callable[[], None]) -> None:
+        self._store.save(kind, name, record)
+        self._record_changed(kind, name, record)
+        self._store.when_synced(self._store.written(), done)
+
+    def _record_changed(self, kind: str, name: str, record: dict[str, object] | None) -> None:
+        """Here, or on another broker of the cluster. Those who are logged in notice."""
+        if kind != USER:
+            return
+        user = self._users.get(name)
+        if record is None:
+            if self._users.pop(name, None) is not None:
+                self._known.pop(name, None)
+                for listener in self.removed:
+                    listener(name)
+            return
+        changed = from_record(name, record)
+        if user is None:
+            self._users[name] = changed
+            return
+        if user.password != changed.password:
+            self._known.pop(name, None)
+        user.password, user.tags = changed.password, changed.tags
+        user.permissions, user.limits, user.topics = changed.permissions, changed.limits, changed.topics
         user.changed()
-        self._users[user.name] = user
-        self._store.save(USER, user.name, user.to_record())
 
     # Logging in.
 
@@ -269,9 +340,8 @@ class Users:
         done: Callable[[User | ProtocolError], None],
     ) -> None:
         """PLAIN, AMQPLAIN or EXTERNAL, as a client answers connection.start."""
-        if self._too_many_failures(peer.host) or self._checking >= self._settings.logins_max:
-            log.warning("a login is refused unheard", peer=peer.host)
-            done(_refused(mechanism))
+        if self._too_many_failures(peer.host):
+            self._refuse_unheard(mechanism, peer, done)
             return
         if mechanism == "EXTERNAL":
             found = self._users.get(certificate or "")
@@ -301,16 +371,29 @@ class Users:
             if self._is_known(name, password):
                 done(user)
                 return
-        self._checking += 1
+        key = name, self._digest(password), kept is NOTHING
+        together = self._checking.get(key)
+        if together is not None:
+            together.append((mechanism, peer, done))
+            return
+        if len(self._checking) >= self._settings.logins_max:
+            self._refuse_unheard(mechanism, peer, done)
+            return
+        self._checking[key] = [(mechanism, peer, done)]
 
         def checked(fits: bool | Exception) -> None:
-            self._checking -= 1
-            right = fits is True and user is not None and self._users.get(name) is user
+            # It may have got another password meanwhile.
+            right = fits is True and user is not None and self._users.get(name) is user and user.password == kept
             if right:
-                self._known[name] = self._digest(password)
-            self._finish(right, user, mechanism, peer, done)
+                self._known[name] = key[1]
+            for mechanism, peer, done in self._checking.pop(key):
+                self._finish(right, user, mechanism, peer, done)
 
         self._runtime.offload(lambda: kept.fits(password), checked)
+
+    def _refuse_unheard(self, mechanism: str, peer: Endpoint, done: Callable[[User | ProtocolError], None]) -> None:
+        log.warning("a login is refused unheard", peer=peer.host)
+        done(_refused(mechanism))
 
     def _finish(
         self,

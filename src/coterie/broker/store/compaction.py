@@ -10,7 +10,8 @@ most `compact_bytes`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 
 from coterie.broker.store.files import Files, SegmentName
 from coterie.broker.store.format import Header, encode_prefix, mark_of
@@ -230,13 +231,14 @@ class _Copy:
         alive = segment.alive_of(op.numbers)
         self._copied += len(alive)
         orphans = self._index.orphans
-        lone = [at for at in alive if op.queue == CONTENT_ONLY or op.numbers[at] in orphans] if orphans else []
-        apart = set(lone)
-        whole = [at for at in alive if at not in apart] if apart else alive
+        kept: Sequence[int]
+        pieces: list[tuple[int, Sequence[int]]] = [(op.queue, alive)] if alive else []
+        if orphans and op.queue != CONTENT_ONLY:
+            # Numbers rise along a segment, so what is in no queue any more stands among what is.
+            queues = ((at, CONTENT_ONLY if op.numbers[at] in orphans else op.queue) for at in alive)
+            pieces = [(queue, [at for at, _ in run]) for queue, run in groupby(queues, key=itemgetter(1))]
         starts = list(accumulate(op.lengths, initial=0))
-        for kept, queue in (whole, op.queue), (lone, CONTENT_ONLY):
-            if not kept:
-                continue
+        for queue, kept in pieces:
             picked = op.pick(kept)
             if queue != op.queue:
                 picked = Enqueue(queue, picked.numbers, picked.numbers, picked.bodies, picked.lengths, picked.crcs, ())

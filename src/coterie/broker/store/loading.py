@@ -51,11 +51,12 @@ class Loader:
             while self._waiting:
                 entries, done = self._waiting.popleft()
                 done(await self._load(entries))
-        finally:
-            self._running = False
-            if self._waiting:  # somebody's `done` raised: the others are served all the same
-                self._running = True
+        except Exception:  # somebody's `done` raised: the others are served all the same
+            self._running = bool(self._waiting)
+            if self._running:
                 self._runtime.spawn(self._run())
+            raise
+        self._running = False
 
     async def _load(self, entries: Sequence[Entry]) -> Exception | None:
         error: Exception | None = None

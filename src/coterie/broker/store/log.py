@@ -2,8 +2,8 @@
 
 It hears of durable queues as one of their observers and gathers what it hears in one turn into a unit; the writer
 makes it durable. Messages are known by numbers (`Entry.stored`), which the index finds on disk. How far a queue's
-positions and deliveries have gone is noted ahead of time, so that after a crash no position is given twice, and what
-may have been delivered is flagged.
+positions have gone is noted ahead of time, so that after a crash no position is given twice; everything is flagged
+redelivered then.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class LogStore(Store):
                 done(result)
 
         def blocked(value: bool) -> None:
+            if not told:
+                self._leap(result)
             tell()
             if self.alarm is not None:
                 self.alarm(value)
@@ -118,6 +120,21 @@ class LogStore(Store):
         self.writer.when_synced(self.writer.written, tell)
         self._turn_over(even_empty=True)
         self._compact_soon()
+
+    def _leap(self, result: Recovered) -> None:
+        """The disk does not even take that the node has started, so the next start may know nothing of this one, and
+        would give the same positions and numbers of queues again. Chance keeps them apart."""
+
+        def far() -> int:
+            return 1 + int.from_bytes(self._runtime.entropy(4), "big")
+
+        result.incarnation += far() >> 8
+        self.writer.incarnation = result.incarnation
+        for key, (next_position, entries) in list(result.queues.items()):
+            marks = self._known[key]
+            marks.next = next_position + far()
+            result.queues[key] = marks.next, entries
+            self._reserve(marks, marks.next - 1)
 
     def close(self, done: Callable[[], None]) -> None:
         """Note exactly how far everything has gone. If the disk refuses that, the next start is as after a crash."""
@@ -259,10 +276,6 @@ class LogStore(Store):
         high = max([entry.position for entry in entries])
         if high > marks.delivered:
             marks.delivered = high
-            if high >= marks.deliver_at:
-                marks.deliver_ahead(high, self._settings.deliveries_ahead)
-                self._save_marks(marks)
-                self.writer.sync_soon(self.writer.written)
 
     def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
         numbers = [entry.stored for entry in entries if entry.stored]
@@ -319,6 +332,8 @@ class LogStore(Store):
     def _turn_over(self, even_empty: bool = False) -> None:
         self._scheduled = False
         assert not self._depth, "a unit ends in the turn in which it began"
+        if self._runtime.trace.on:
+            self._runtime.trace.flush()  # whatever the disk has, the trace has
         self._end_unit(even_empty)
         self.writer.flush()
 
@@ -337,6 +352,8 @@ class LogStore(Store):
             self._runtime.call_soon(self._turn_over)
 
     def _synced(self, units: list[Unit]) -> None:
+        if self._runtime.trace.on:
+            self._runtime.trace.emit("synced", last=self.writer.synced)
         self._compact_soon()
 
     def stats(self) -> dict[str, int]:

@@ -1,4 +1,8 @@
-"""How far a queue may have gone: the next position, and the highest that may have been delivered, both noted ahead."""
+"""How far a queue may have gone: the next position, noted ahead, and the highest that was delivered.
+
+The latter is noted for a proper end only. A note for a crash would have to be on disk before each delivery, so after a
+crash everything that a queue has may have been delivered, as in RabbitMQ.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from coterie.broker.store.operations import Name
 
 
 class QueueMarks:
-    """Of one queue. What is saved is never behind what happened, as long as saving is quicker than half a step."""
+    """Of one queue. The next position that is saved is never behind, as long as saving is quicker than half a step."""
 
-    __slots__ = ("_noted_delivered", "_noted_next", "deliver_at", "delivered", "name", "next", "reserve_at")
+    __slots__ = ("_noted_next", "delivered", "name", "next", "reserve_at")
 
     def __init__(self, name: Name, next: int, delivered: int) -> None:
         self.name = name
@@ -21,9 +25,7 @@ class QueueMarks:
         """No higher position was delivered."""
         self.reserve_at = 0
         """When this position is given, it is time to note more."""
-        self.deliver_at = 0
         self._noted_next = next
-        self._noted_delivered = delivered
 
     @property
     def key(self) -> str:
@@ -34,13 +36,9 @@ class QueueMarks:
         self._noted_next = position + 1 + ahead
         self.reserve_at = position + ahead // 2
 
-    def deliver_ahead(self, position: int, ahead: int) -> None:
-        self._noted_delivered = position + ahead
-        self.deliver_at = position + ahead // 2
-
     def settle(self) -> None:
         """Nothing will happen any more: note exactly what has."""
-        self._noted_next, self._noted_delivered = self.next, self.delivered
+        self._noted_next = self.next
 
     def record(self) -> Record:
         name = self.name
@@ -49,5 +47,5 @@ class QueueMarks:
             "name": name.name,
             "incarnation": name.incarnation,
             "next": self._noted_next,
-            "delivered": self._noted_delivered,
+            "delivered": self.delivered,
         }

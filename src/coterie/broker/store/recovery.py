@@ -31,6 +31,8 @@ CLOSED = "store.closed"
 """And that it was closed as it should be; its value tells which start of the node did it."""
 RESERVE = "reserve"
 _MOST_BYTES = 2**32 - 1
+_ALL = 2**64 - 1
+"""Above every position."""
 _MOST_DAMAGE = 1000
 """Lines of damage that are told; the rest is counted."""
 _WORTHLESS = 1 << 16
@@ -263,6 +265,7 @@ class Recovery:
 
     def _settle_saved(self) -> None:
         result = self.result
+        result.previous = self._incarnation
         result.incarnation = self._incarnation + 1
         result.clean = not self._index.segments
         for (kind, key), text in self._saved.items():
@@ -297,7 +300,7 @@ class Recovery:
             elif op.queue in self._names:
                 name = self._names[op.queue]
                 delivered = marks.get((name.vhost, name.name, name.incarnation), (0, 0))[1]
-                entries[op.queue] = FoundEntries(delivered, self._wall)
+                entries[op.queue] = FoundEntries(delivered if result.clean else _ALL, self._wall)
                 entries[op.queue].add(op)
             else:
                 unknown.setdefault(op.queue, []).extend(op.numbers)
@@ -313,7 +316,7 @@ class Recovery:
                 result.queues[key] = max(marks.get(key, (0, 0))[0], highest + 1), entries[id]
         for key, (next_position, upto) in marks.items():
             result.queues.setdefault(key, (next_position, []))
-            self.delivered[key] = upto
+            self.delivered[key] = upto if result.clean else result.queues[key][0] - 1
 
     def _marks(self) -> dict[tuple[str, str, int], tuple[int, int]]:
         marks: dict[tuple[str, str, int], tuple[int, int]] = {}

@@ -34,10 +34,6 @@ class StoreSettings:
     positions_ahead: int = setting(
         65_536, "positions of a queue that are noted as given before they are, so that none is given twice", minimum=2
     )
-    deliveries_ahead: int = setting(
-        1_024, "messages of a queue that are noted as delivered before they are: flagged redelivered after a crash",
-        minimum=2,
-    )  # fmt: skip
     compact_garbage: float = setting(
         0.5, "part of a segment that must be garbage before it is written anew without it", minimum=0.05
     )

@@ -1,0 +1,5 @@
+"""See `client_fixtures`."""
+
+from client_fixtures import line, name, node, url
+
+__all__ = ["line", "name", "node", "url"]
