@@ -11,8 +11,10 @@ the view id, `pos` the position, `t` the time (0.01 s after the line before, unl
 has the checksum `sum` (its number, unless said otherwise) and `count` 1. Other keys go into data: `a,b` is a list,
 `a:1,b:2` a mapping, true and false and numbers are what they look like; `subgroups=1@A:A,B;1@C:C` are the views of a
 merge. A view with `before`, or with the word `agreed`, is an agreed one; what a node does after an agreed view has that
-view's id. A line `real` makes the events those of real nodes: they carry a wall clock. `expect nothing` says that the
-trace is clean.
+view's id. Of broker events, `queue` is a queue, `n` its positions, and what is a list of ranges is written `1-3,5`:
+`n=1-3,5`, `numbers=1-2`, `ready=4`; `held=C1:1-2;C2:5` and `accepts=q:1-2;r:3` are by holder and by queue, and
+`enqueues=q:2` counts; `~` is a blank. A line `real` makes the events those of real nodes: they carry a wall clock.
+`expect nothing` says that the trace is clean.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from pathlib import Path
 
 from coterie.trace import Event, Json
 
-LISTS = ("members", "live", "targets", "nodes", "waiting")
+LISTS = ("members", "live", "targets", "nodes", "waiting", "queues")
+RANGES = ("ranges", "numbers", "persistent", "redelivered", "letters", "refused", "unroutable", "ready")
+BY_QUEUE = ("accepts", "rejects", "requeues")
+WHOLES = ("sums", "counted")
 ADDRESSES = (
     "from", "to", "peer", "start", "welcomed", "held", "leader", "digest", "before", "members", "live", "targets",
-    "waiting",
+    "waiting", "queues", "enqueues", "source",
 )  # fmt: skip
 
 
@@ -79,8 +84,14 @@ def parse(text: str, name: str) -> Script:
 
 def fill(event: Event, pairs: dict[str, str]) -> None:
     if "n" in pairs:
-        first, _, last = pairs.pop("n").partition("-")
-        event.first, event.last = int(first), int(last or first)
+        found = ranges(pairs.pop("n"))
+        event.first, event.last = found[0][0], found[-1][1]
+        if "queue" in pairs:
+            event.count = sum(last - first + 1 for first, last in found)
+            if len(found) > 1:
+                event.data["ranges"] = [[*each] for each in found]
+    if "queue" in pairs:
+        event.queue = full(pairs.pop("queue"))
     if event.kind in ("send", "deliver"):
         event.sum, event.count = int(pairs.pop("sum", event.first or 0)), int(pairs.pop("count", 1))
     elif event.kind in ("state_sent", "state_set"):
@@ -93,10 +104,25 @@ def fill(event: Event, pairs: dict[str, str]) -> None:
         event.view = full(pairs.pop("view"))
     if "pos" in pairs:
         event.pos = int(pairs.pop("pos"))
-    event.data = {key: value(key, text) for key, text in pairs.items()}
+    if event.kind == "dead_letter" and "to" in pairs:
+        pairs["to"] = full(pairs["to"])
+    event.data |= {key: value(key, text, event.kind) for key, text in pairs.items()}
 
 
-def value(key: str, text: str) -> Json:
+def ranges(text: str) -> list[tuple[int, int]]:
+    parts = (part.partition("-") for part in text.split(",") if part)
+    return [(int(first), int(last or first)) for first, _, last in parts]
+
+
+def value(key: str, text: str, kind: str = "") -> Json:
+    if key in RANGES:
+        return [[*each] for each in ranges(text)]
+    if key in WHOLES:
+        return [int(part) for part in text.split(",")]
+    if key in BY_QUEUE or (key, kind) == ("held", "inventory"):
+        name = full if key in BY_QUEUE else lambda text: text.replace("~", " ")
+        held = (group.rpartition(":") for group in text.split(";") if group)
+        return {name(who): [[*each] for each in ranges(listed)] for who, _, listed in held}
     if key == "held":  # who:what:amount
         who, what, amount = text.split(":")
         return {full(who): {what: int(amount)}}
@@ -106,17 +132,19 @@ def value(key: str, text: str) -> Json:
     if ":" in text:
         return {full(k) if key in ADDRESSES else k: scalar(v) for k, v in (p.split(":") for p in text.split(","))}
     if key in LISTS:
-        return [full(part) if key in ADDRESSES else part for part in text.split(",")]
+        return [full(part) if key in ADDRESSES else part for part in text.split(",") if part]
     return full(text) if key in ADDRESSES else scalar(text)
 
 
 def scalar(text: str) -> Json:
     if text in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[text]
+    if "~" in text:
+        return text.replace("~", " ")
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     return float(text) if re.fullmatch(r"-?\d+\.\d+", text) else text
 
 
 def full(text: str) -> str:
-    return text if "#" in text or text == "all" else f"{text}#1"
+    return text if "#" in text or text in ("all", "") else f"{text}#1"

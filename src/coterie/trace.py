@@ -79,7 +79,7 @@ class Event:
             raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
         for name, types in _TYPES.items():
             value = raw.get(name)
-            if (value is None and name in _REQUIRED) or (value is not None and not isinstance(value, types)):
+            if (value is None and name in _REQUIRED) or (value is not None and value.__class__ not in types):
                 raise ValueError(f"{name}: {value!r} is not what it should be")
         if not isinstance(data, dict):
             raise ValueError("data: not an object")
@@ -91,9 +91,10 @@ FIELDS = (
 )  # fmt: skip
 _KNOWN = frozenset(FIELDS)
 _REQUIRED = ("run", "node", "inc", "n", "t", "kind")
-_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    name: str if name in ("run", "node", "kind", "view", "sender", "queue") else int for name in FIELDS
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    name: (str,) if name in ("run", "node", "kind", "view", "sender", "queue") else (int,) for name in FIELDS
 } | {"t": (int, float), "wall": (int, float)}
+"""Exactly these: to Python, true is a whole number too."""
 
 KINDS: dict[str, str] = {
     "start": "a node's stack started; data.stack names its protocols",
@@ -130,14 +131,27 @@ KINDS: dict[str, str] = {
     "held": "a member was told that the order up to `pos` of `view` is held; data.by: majority or all, data.members",
     "stable": "every member of the view has `sender`'s bundles up to `last`",
     "buffers": "sizes of what is kept; data: {name: bytes or entries}",
-    "publish": "a message came from a client",
-    "confirm": "a publisher was told that its message is safe",
-    "enqueue": "a message took its place in a queue; queue, pos",
-    "acquire": "a message was taken for a consumer",
-    "accept": "a consumer has done with a message",
-    "release": "a message went back to its place",
-    "reject": "a consumer refused a message",
-    "dequeue": "a message left its queue",
+    "recovered": "what a restart found: clean, damage and data.queues; then for each queue its positions, data.next "
+    "and data.redelivered",
+    "synced": "everything up to `last` of the store's log is durable",
+    "queue": "a queue was declared (data.type, data.durable) or deleted; data.state",
+    "client": "a channel or consumer was opened or closed; data.what, data.state, data.channel, data.tag",
+    "publish": "messages of one channel were routed to `queue`, or to none; data.channel, data.numbers, "
+    "data.unroutable, data.refused",
+    "confirm": "a publisher is told that all up to `last` are safe; data.channel, data.refused",
+    "enqueue": "messages took their places in a queue; data.persistent, data.sums, data.log; data.channel and "
+    "data.numbers of their publisher, or data.source and data.letters of dead letters; data.tx",
+    "acquire": "messages were taken for data.holder; data.tag, data.no_ack, data.redelivered",
+    "handed": "acquired messages are on their way to the client of data.holder; data.redelivered, data.sums",
+    "accept": "a consumer has done with messages; data.holder",
+    "release": "messages went back to their places; data.redelivered, data.tx",
+    "reject": "a consumer refused messages; data.holder",
+    "dequeue": "messages left their queue; data.reason, data.dies: as dead letters, data.log, data.tx",
+    "dead_letter": "messages that left `queue` go to queue data.to, or nowhere; data.reason",
+    "tx": "a transaction begins (data.enqueues, data.accepts, data.rejects, data.requeues), ends or is committed; "
+    "data.tx, data.state, data.channel",
+    "unsettled": "at rest: what the client of data.holder has of a queue",
+    "inventory": "at rest: what a queue holds; data.ready, data.held, data.next",
     "owner": "a queue changed hands",
     "credit": "a consumer's credit changed",
     "wiring": "queues, exchanges or bindings changed",

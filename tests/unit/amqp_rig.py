@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coterie.amqp.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
@@ -31,6 +31,7 @@ from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
+from coterie.trace import Event
 
 CAPABLE: Table = {
     "capabilities": {
@@ -245,8 +246,9 @@ class Rig:
         store: Store | None = None,
         cluster: Cluster | None = None,
         broker_settings: BrokerSettings | None = None,
+        sink: Callable[[Event], None] | None = None,
     ) -> None:
-        self.world = World(1)
+        self.world = World(1, "rig", sink)
         self.runtime = Node(self.world, Fabric(self.world), "broker").boot()
         self.broker = Broker(self.runtime, broker_settings, store or NullStore(), cluster)
         started: list[Exception | None] = []

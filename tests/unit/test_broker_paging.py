@@ -225,3 +225,34 @@ def test_a_queue_deleted_while_its_messages_are_brought_stays_deleted() -> None:
     rig.run(2)
     assert client.bodies() == numbers(0, 5)
     assert (queue.pager.paged, queue.entries) == (0, {})
+
+
+def test_a_message_that_is_brought_for_a_consumer_and_to_die_at_the_same_time_is_counted_once() -> None:
+    rig, store, queue = paged({"x-message-ttl": 500, "x-dead-letter-exchange": ""})
+    client = rig.consume(queue, prefetch=10)
+    rig.run()
+    assert client.bodies() == numbers(0, 5)
+    rig.run(1)  # what is being brought for the consumer has expired meanwhile
+    while store.serve():
+        rig.run()
+    assert [text(entry) for entry in queue.entries.values()] == numbers(0, 5)
+    assert (queue.pager.paged, queue.pager.paged_bytes, queue.pager.dying) == (0, 0, 0)
+
+
+def test_what_a_ring_brings_from_disk_to_die_is_no_longer_in_the_way_and_dies_once() -> None:
+    ring: Table = {
+        "x-max-length": COUNT,
+        "x-overflow": "ring",
+        "x-dead-letter-exchange": "",
+    }
+    rig, store, queue = paged({**ring, "x-dead-letter-routing-key": "dead"})
+    grave = rig.declare("dead")
+    rig.publish(*numbers(50, 60), delivery_mode=2)  # ten must go; five of them are on disk only
+    assert queue.pager.dying == 5
+    rig.publish(*numbers(60, 62), delivery_mode=2)
+    assert queue.pager.dying == 7
+    assert len(queue.entries) - queue.pager.dying == COUNT
+    while store.serve():
+        rig.run()
+    assert [entry.position for entry in queue.entries.values()] == list(range(13, 63))
+    assert sorted(bodies(grave)) == numbers(0, 12)

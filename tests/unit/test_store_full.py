@@ -262,3 +262,27 @@ def test_closing_on_a_slow_disk_waits_for_it() -> None:
     host.node.platter.sync_latency = 8.0
     assert host.close(line).clean
     assert line.next_position == 3
+
+
+def test_a_start_that_the_disk_takes_nothing_of_gives_positions_that_the_next_start_does_not_give_again() -> None:
+    host = Host()
+    line = Line(host.store)
+    line.fill(1, 3)
+    host.sync()
+    fill_disk(host)
+    given = []
+    for _ in range(3):
+        host.crash(line)
+        assert host.alarms == [True]
+        given.append((line.next_position, host.found.incarnation))
+        assert list(line.entries) == [1, 2, 3]
+    positions, starts = zip(*given, strict=True)
+    assert len(set(positions)) == len(set(starts)) == 3
+    free_disk(host)
+    host.run(3)
+    line.fill(line.next_position, 2)
+    host.sync()
+    after = line.next_position
+    host.crash(line)
+    assert line.next_position >= after
+    assert host.found.incarnation > starts[-1]

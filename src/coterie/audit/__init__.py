@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from coterie.audit.b1 import NothingIsLost
+from coterie.audit.b2 import OneHolder
+from coterie.audit.b3 import AcceptedForGood
+from coterie.audit.b4 import RequeuedOnce
+from coterie.audit.b5 import DeadLetters
+from coterie.audit.b9 import Transactions
+from coterie.audit.b11 import Survives
+from coterie.audit.b12 import UnackedIsHeld
 from coterie.audit.fold import Checker, Order, Property, Split, Violation, check, split
 from coterie.audit.g1 import SelfInclusion
 from coterie.audit.g2 import Views
@@ -35,5 +43,6 @@ def properties(causal: bool = False) -> list[Property[Any]]:
     return [
         SelfInclusion(), Views(), Integrity(), SelfDelivery(), SendingView(), VirtualSynchrony(), TransitionalSets(),
         Fifo(), TotalOrder(), Held(causal), Gate(), FlushExclusion(), HandlerExclusion(), Retention(causal), Unicast(),
-        StateTransfer(), Settles(),
+        StateTransfer(), Settles(), NothingIsLost(), OneHolder(), AcceptedForGood(), RequeuedOnce(), DeadLetters(),
+        Transactions(), Survives(), UnackedIsHeld(),
     ]  # fmt: skip

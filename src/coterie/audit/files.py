@@ -158,10 +158,10 @@ def parse(line: str) -> Event:
 def check(event: Event) -> None:
     """What `from_json` does not know: the shape of what folds use as keys and as ranges. Raises ValueError."""
     for value in (event.inc, event.n, event.pos, event.first, event.last, event.count, event.sum):
-        if value is not None and (value.__class__ is bool or not -WHOLE_MAX <= value < WHOLE_MAX):
+        if value is not None and not -WHOLE_MAX <= value < WHOLE_MAX:
             raise ValueError(f"{_named(event, value)}: {value!r} is not a whole number of 64 bits")
     for clock in (event.t, event.wall):
-        if clock is not None and (clock.__class__ is bool or not -WHOLE_MAX < clock < WHOLE_MAX):
+        if clock is not None and not -WHOLE_MAX < clock < WHOLE_MAX:
             raise ValueError(f"{_named(event, clock)}: {clock!r} is no time")
     if event.data:
         for key, kind in _DATA:

@@ -35,12 +35,17 @@ class Order(Enum):
     CAUSAL = "as PER_NODE, and no event before one that caused it: the order in which a simulated run happens"
 
 
+NOBODY: Hashable = object()
+"""The key of an event that a fold does not look at, although it is of a kind that it reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """How a run may be cut into parts that are folded apart from each other.
 
     `key` gives the part that an event belongs to, always within its run; None means that every part of the run needs
-    it (a view, a crash). So a fold over the whole run and folds over its parts find the same violations.
+    it (a view, a crash), NOBODY that none does. So a fold over the whole run and folds over its parts find the same
+    violations.
     """
 
     name: str
@@ -212,7 +217,8 @@ def check(events: Iterable[Event], properties: Sequence[Property[Any]]) -> list[
 
 def split(events: Sequence[Event], fold: Property[Any]) -> list[list[Event]]:
     """The parts of one run that `fold` may check apart from each other, each in the order of the run."""
-    keyed = [(fold.split_by.key(event), event) for event in events if event.kind in fold.kinds]
+    read = ((fold.split_by.key(event), event) for event in events if event.kind in fold.kinds)
+    keyed = [(key, event) for key, event in read if key is not NOBODY]
     parts: dict[Hashable, list[Event]] = {key: [] for key, _ in keyed if key is not None}
     for key, event in keyed:
         if key is not None:

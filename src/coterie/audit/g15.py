@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from coterie.audit.fold import Found, Property, Split, Violation
+from coterie.audit.fold import NOBODY, Found, Property, Split, Violation
 from coterie.audit.lives import LIFE_KINDS, Lives
 from coterie.audit.numbers import Line, Numbers
 from coterie.trace import Event
@@ -60,7 +60,9 @@ def pair_of(event: Event) -> Pair | None:
 
 
 def by_pair(event: Event) -> Hashable | None:
-    return None if event.kind in LIFE_KINDS else pair_of(event)
+    if event.kind in LIFE_KINDS:
+        return None
+    return NOBODY if event.data.get("conn") is None else pair_of(event)
 
 
 class Unicast(Property[State]):

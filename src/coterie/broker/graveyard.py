@@ -51,24 +51,35 @@ class Graveyard:
             store.end()
 
     def _send_on(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
+        traced = None
         if told:
             for observer in queue.observers:
                 observer.dequeued(queue, entries, reason)
+            traced = self._vhost.traced
+        if traced is not None:
+            traced.dying(queue)
         routed: Routed = {}
         for entry in entries:
             assert entry.message is not None, "what dies is brought from disk first"
-            self._address(queue, entry.message, reason, routed)
+            letter = self._address(queue, entry.message, reason, routed)
+            if traced is not None and letter is not None:
+                traced.letter(letter, entry.position)
+        if traced is not None:
+            traced.addressed(queue, entries, reason, routed)
         for target, letters in routed.items():
             if letters:
                 target.enqueue(letters)
+        if traced is not None:
+            traced.buried()
 
-    def _address(self, queue: Queue, message: Message, reason: Reason, routed: Routed) -> None:
+    def _address(self, queue: Queue, message: Message, reason: Reason, routed: Routed) -> Message | None:
+        """The letter, and into `routed` for whom it is; None: there is nowhere to send it."""
         vhost, limits = self._vhost, queue.limits
         exchange = limits.dead_exchange
         assert exchange is not None
         if exchange and exchange not in vhost.exchanges:
             log.debug("a dead letter is dropped: no such exchange", queue=queue.name, exchange=exchange)
-            return
+            return None
         letter, keys = make_letter(
             message, queue.name, reason, exchange, limits.dead_key, vhost.cluster.wall(),
             vhost.settings.death_records_max,
@@ -85,6 +96,7 @@ class Graveyard:
             waiting.append(letter)
             sent = True
         queue.counters.dead_lettered += sent
+        return letter
 
     def _warn(self, queue: str, target: str) -> None:
         """Once for each pair of queues: there may be very many such letters."""

@@ -35,10 +35,12 @@ class RingQueue(Queue):
             self.dispatch(now)
         ready: list[Entry] = []
         held: list[Entry] = []
-        count, size = len(self.entries), self.bytes
+        count, size = self._living()
         while self._order and self._too_much(self.limits, count, size):
             entry = self._order.popleft()
             if entry.holder is not GONE:
+                if entry.holder is self.pager:
+                    continue  # it is dying already: it is brought from disk for that
                 (ready if entry.holder is None else held).append(entry)
                 count -= 1
                 size -= entry.size
@@ -51,9 +53,13 @@ class RingQueue(Queue):
 
     def _too_much(self, limits: Limits, count: int = -1, size: int = -1) -> bool:
         if count < 0:
-            count, size = len(self.entries), self.bytes
+            count, size = self._living()
         too_many = limits.max_length is not None and count > limits.max_length
         return too_many or (limits.max_bytes is not None and size > limits.max_bytes)
+
+    def _living(self) -> tuple[int, int]:
+        """Messages and bytes, without what is dying."""
+        return len(self.entries) - self.pager.dying, self.bytes - self.pager.dying_bytes
 
     def _forget(self, entries: list[Entry]) -> None:
         if len(self._order) > 2 * len(self.entries) + _SLACK:

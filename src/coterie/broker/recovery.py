@@ -40,13 +40,19 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
                 log.warning("a record of a vhost that there is not", kind=kind, key=key)
             else:
                 step(vhost, parts, key, record)
+    traced = broker.traced
+    if traced is not None:
+        traced.recovered(found, (queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()))
     for (vhost_name, name, incarnation), (next_position, entries) in found.queues.items():
         vhost = broker.vhosts.get(vhost_name)
         queue = None if vhost is None else vhost.queues.get(name)
         if queue is None or queue.incarnation != incarnation:
             log.warning("messages of a queue that there is not", vhost=vhost_name, queue=name, count=len(entries))
             continue
-        queue.restore([_entry(queue, entry, broker.runtime.now()) for entry in entries], next_position)
+        restored = [_entry(queue, entry, broker.runtime.now()) for entry in entries]
+        if traced is not None:
+            traced.restored(queue, restored, next_position)
+        queue.restore(restored, next_position)
     own = {records.VHOST, *steps}
     return {(kind, key): record for (kind, key), record in found.records.items() if kind not in own}
 

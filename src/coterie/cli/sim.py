@@ -17,8 +17,8 @@ from coterie.sim.profiles import PROFILES, profile
 from coterie.trace import Json
 
 if TYPE_CHECKING:
+    from coterie.sim.result import Result
     from coterie.sim.runner import Campaign
-    from coterie.sim.simulation import Result
 
 OK, BAD, INTERRUPTED = 0, 1, 130
 SHOWN = 10

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from coterie.sim.mutants_broker import BROKER_MUTATIONS
 from coterie.sim.mutants_vs import VS_MUTATIONS
 from coterie.sim.mutation import Mutation
 
@@ -243,4 +244,4 @@ _CHANNEL_MUTATIONS: tuple[Mutation, ...] = (
     ),
 )
 
-MUTATIONS: tuple[Mutation, ...] = (*_CHANNEL_MUTATIONS, *VS_MUTATIONS)
+MUTATIONS: tuple[Mutation, ...] = (*_CHANNEL_MUTATIONS, *VS_MUTATIONS, *BROKER_MUTATIONS)

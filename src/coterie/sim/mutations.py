@@ -14,7 +14,9 @@ import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 
+import coterie
 from coterie.errors import UserError
 from coterie.settings import suggest
 from coterie.sim.mutants import MUTATIONS, Mutation
@@ -30,11 +32,13 @@ def find(name: str) -> Mutation:
 
 
 def source_of(mutation: Mutation) -> str:
-    """The source of the module that it changes, as it is on disk. Does not import the module."""
-    spec = importlib.util.find_spec(mutation.module)
-    if spec is None or not isinstance(spec.loader, SourceFileLoader):
+    """The source of the module that it changes, as it is on disk. Imports nothing, not even the module's package."""
+    root, *names = mutation.module.split(".")
+    assert root == coterie.__name__
+    path = Path(coterie.__file__).parent.joinpath(*names).with_suffix(".py")
+    if not path.is_file():
         raise UserError(f"mutation '{mutation.name}': there is no source of {mutation.module}")
-    return SourceFileLoader.get_source(spec.loader, mutation.module) or ""
+    return path.read_text(encoding="utf-8")
 
 
 def mutate(mutation: Mutation, source: str) -> str:

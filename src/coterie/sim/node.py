@@ -45,15 +45,17 @@ class Node:
         self.ports.up(process.owner)
         return process
 
-    def crash(self, silent: bool = False) -> None:
-        """Kill the process. With `silent` its host is gone too, and its peers learn nothing."""
+    def crash(self, silent: bool = False, power: bool = True) -> None:
+        """Kill the process. With `silent` its host is gone too, and its peers learn nothing. With `power` the host
+        loses it: what was not synced may be lost."""
         process = self.process
         if process is None or process.dead:
             return
         process.trace.emit("crash", sender=process.owner.name, silent=silent)
         polite = self._chance.random() < 0.5
         process.die(lambda: self.ports.down(silent, polite=polite))
-        self.platter.crash()
+        if power:
+            self.platter.crash()
 
     def exit(self, incarnation: int) -> None:
         """The process of that incarnation ends of its own accord."""

@@ -37,6 +37,8 @@ KINDS: dict[str, str] = {
     "reset": "the streams between two nodes are reset",
     "slow_receiver": "an application takes its time",
     "close": "a unicast connection is closed while data is in flight",
+    "stop": "a broker is stopped in good order, and started again",
+    "slow_disk": "a disk takes its time",
     "disk_full": "a disk is full",
     "disk_flip": "a bit on a disk flips",
     "disk_tear": "a crash tears the last write",

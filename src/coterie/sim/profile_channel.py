@@ -37,6 +37,8 @@ class Profile:
     synchronous: bool = False
     """Views are agreed on: it has to reach NAKACK's rules for that, too."""
     standard_seeds: int = STANDARD_SEEDS
+    rules: tuple[str, ...] = ()
+    """Other rules that it has to reach."""
 
 
 # Settings to choose from; None is the default.

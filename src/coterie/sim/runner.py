@@ -24,8 +24,10 @@ from coterie.sim import mutations
 from coterie.trace import Event, Json
 
 if TYPE_CHECKING:
+    from coterie.sim.broker_run import BrokerSimulation
     from coterie.sim.plan import Plan
-    from coterie.sim.simulation import Result
+    from coterie.sim.result import Result
+    from coterie.sim.simulation import Simulation
 
 CHUNK = 8
 """Seeds that a process gets at a time."""
@@ -96,20 +98,18 @@ def known_rules(profile: str) -> list[str]:
     from coterie.sim.profiles import profile as find
 
     found = find(profile)
-    rules = [rule for name in found.protocols for rule in REGISTRY[name].rules]
+    rules = [rule for name in found.protocols for rule in REGISTRY[name].rules] + list(found.rules)
     return rules + list(SYNCHRONOUS_RULES) if found.synchronous else rules
 
 
 def run_plan(plan: Plan, trace_dir: str | None = None) -> Result:
     """One run, in this process."""
-    from coterie.sim.simulation import Simulation
-
     if trace_dir is None:
-        return Simulation(plan).run()
+        return _simulation(plan).run()
     path = Path(trace_dir) / f"{plan.profile}-{plan.seed}.jsonl"
     hidden = path.with_name(f".{path.name}")  # whoever follows the folder sees whole files only
     with hidden.open("w", encoding="utf-8") as file:
-        result = Simulation(plan, lambda event: _write(file.write, event)).run()
+        result = _simulation(plan, lambda event: _write(file.write, event)).run()
     hidden.rename(path)
     return result
 
@@ -120,10 +120,19 @@ def _write(write: Callable[[str], object], event: Event) -> None:
 
 def trace_plan(plan: Plan) -> tuple[Result, list[Event]]:
     """One run with its events."""
+    events: list[Event] = []
+    return _simulation(plan, events.append).run(), events
+
+
+def _simulation(plan: Plan, sink: Callable[[Event], None] | None = None) -> Simulation | BrokerSimulation:
+    """Nothing of what a mutation may change is imported before it is needed."""
+    if plan.profile == "broker":
+        from coterie.sim.broker_run import BrokerSimulation
+
+        return BrokerSimulation(plan, sink)
     from coterie.sim.simulation import Simulation
 
-    events: list[Event] = []
-    return Simulation(plan, events.append).run(), events
+    return Simulation(plan, sink)
 
 
 def run_task(task: Task) -> list[Result]:

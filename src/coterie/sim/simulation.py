@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from coterie.audit import Checker, properties
 from coterie.errors import CoterieError
@@ -24,6 +22,7 @@ from coterie.sim.faults import Injector
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
 from coterie.sim.plan import PEERS_NAME, Action, Burst, Plan
+from coterie.sim.result import CRASH, Result
 from coterie.sim.workload import Application
 from coterie.trace import Event, Json
 
@@ -35,26 +34,6 @@ _RETRY = 0.03
 """Seconds after which a member tries again to send what its channel did not take."""
 BUNDLES_MIN = 200
 """Bundles that a run sends at least, if it comes to its end."""
-CRASH = "crash"
-"""The property that product code which raises violates."""
-
-
-@dataclass(slots=True)
-class Result:
-    """What one run gives."""
-
-    seed: int
-    events: int = 0
-    sim_seconds: float = 0.0
-    faults: Counter[str] = field(default_factory=Counter)
-    rules: Counter[str] = field(default_factory=Counter)
-    violations: list[tuple[str, str]] = field(default_factory=list)
-    """Property and text."""
-
-    @property
-    def properties(self) -> list[str]:
-        """The violated properties, each once, in the order of the violations."""
-        return list(dict.fromkeys(name for name, _ in self.violations))
 
 
 class Member:

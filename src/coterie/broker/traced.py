@@ -1,0 +1,332 @@
+"""The broker's trace: what happens to messages, as events that the properties B1 to B12 are judged by.
+
+One observer of every queue, and a few calls from where clients speak. It exists only while the runtime's tracer is on;
+without it a batch costs one look at None. Events are per batch: positions are `first` and `last`, with `data.ranges`
+where there are holes between them. What a property depends on is written out before anybody can see its effect: before
+a confirm or a commit-ok goes out, and before the store writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.observer import DEADLY, QueueObserver, Reason
+from coterie.broker.switchboard import kept
+from coterie.trace import Json, Tracer
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
+    from coterie.broker.publish import Publish, Routed
+    from coterie.broker.queue import Queue
+    from coterie.broker.storage import Recovered, Store
+    from coterie.broker.transaction import ByQueue, Transaction
+    from coterie.broker.vhost import Vhost
+
+SPAN_MAX = 1_000_000
+"""Readers take numbers from `first` to `last` that are further apart for a corrupt line."""
+
+
+class BrokerTrace(QueueObserver):
+    """Of one broker."""
+
+    def __init__(self, trace: Tracer, store: Store) -> None:
+        self._trace = trace
+        self._store = store
+        self._names = 0
+        self._channel = ""
+        """Whose publishes are being routed just now."""
+        self._numbers: dict[Message, int] = {}
+        """Their publish sequence numbers."""
+        self._routed: dict[Queue, list[int]] = {}
+        self._source: Queue | None = None
+        """Whose dead letters are on their way just now."""
+        self._letters: dict[Message, int] = {}
+        """By letter: the position that the message had there."""
+        self._transaction: str | None = None
+
+    # Life.
+
+    def started(self) -> None:
+        self._trace.emit("start", stack=["BROKER"])
+
+    def stopped(self, done: Callable[[], None]) -> Callable[[], None]:
+        """`done`, which is the last thing that happens."""
+
+        def stopped() -> None:
+            self._trace.emit("stop")
+            self._trace.flush()
+            done()
+
+        return stopped
+
+    def recovered(self, found: Recovered, queues: Iterable[Queue]) -> None:
+        names: list[Json] = [name_of(queue) for queue in queues]
+        self._trace.emit(
+            "recovered", clean=found.clean, damage=len(found.damage), number=found.incarnation,
+            previous=found.previous, queues=names,
+        )  # fmt: skip
+
+    def restored(self, queue: Queue, entries: Sequence[Entry], next_position: int) -> None:
+        flagged = [entry.position for entry in entries if entry.redelivered]
+        self._emit("recovered", queue, entries, next=next_position, redelivered=pairs(flagged))
+
+    # Queues, and what observers are told.
+
+    def declared(self, queue: Queue) -> None:
+        self._trace.emit(
+            "queue", queue=name_of(queue), state="declared", type=queue.kind, durable=self._keeps(queue),
+            vhost=_vhost(queue),
+        )  # fmt: skip
+
+    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        messages = [entry.message for entry in entries if entry.message is not None]
+        data: dict[str, Json] = {"sums": [crc32(message.body) for message in messages]}
+        if self._keeps(queue):
+            safe = [entry.position for entry in entries if entry.message is not None and entry.message.persistent]
+            data["persistent"] = pairs(safe)
+        source = self._source
+        if source is not None and messages[0] in self._letters:
+            data["source"] = name_of(source)
+            data["letters"] = pairs([self._letters[message] for message in messages])
+        elif self._numbers and messages[0] in self._numbers:
+            data["channel"] = self._channel
+            data["numbers"] = pairs([self._numbers.get(message, 0) for message in messages])
+        self._emit("enqueue", queue, entries, tx=self._transaction, log=self._store.written(), **data)
+
+    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        holder = entries[0].holder
+        flagged = [entry.position for entry in entries if entry.redelivered]
+        consumer = holder if isinstance(holder, Consumer) else None
+        self._emit(
+            "acquire", queue, entries, holder=holder_name(holder), tag=None if consumer is None else consumer.tag,
+            no_ack=True if consumer is not None and consumer.no_ack else None, redelivered=pairs(flagged) or None,
+        )  # fmt: skip
+
+    def released(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        flagged = [entry.position for entry in entries if entry.redelivered]
+        self._emit("release", queue, entries, tx=self._transaction, redelivered=pairs(flagged) or None)
+
+    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+        dies = reason in DEADLY and queue.limits.dead_exchange is not None
+        self._emit(
+            "dequeue", queue, entries, reason=reason.value, dies=dies or None, tx=self._transaction,
+            log=self._store.written(),
+        )  # fmt: skip
+
+    def deleted(self, queue: Queue) -> None:
+        self._trace.emit(
+            "queue", queue=name_of(queue), state="deleted", log=self._store.written(), vhost=_vhost(queue)
+        )  # fmt: skip
+
+    # Dead letters.
+
+    def dying(self, queue: Queue) -> None:
+        """What is enqueued from now on may be a letter of that queue."""
+        self._source = queue
+        self._letters.clear()
+
+    def letter(self, letter: Message, position: int) -> None:
+        self._letters[letter] = position
+
+    def addressed(self, queue: Queue, entries: Sequence[Entry], reason: Reason, routed: Routed) -> None:
+        """It is decided where they go."""
+        sent: dict[int, None] = {}
+        for target, letters in routed.items():
+            positions = [self._letters[letter] for letter in letters]
+            if positions:
+                sent.update(dict.fromkeys(positions))
+                self._positions("dead_letter", queue, positions, reason=reason.value, to=name_of(target))
+        dropped = [entry.position for entry in entries if entry.position not in sent]
+        if dropped:
+            self._positions("dead_letter", queue, dropped, reason=reason.value)
+
+    def buried(self) -> None:
+        self._source = None
+        self._letters.clear()
+
+    # Publishers.
+
+    def publishing(self, sink: Sink, publishes: Sequence[Publish], first: int) -> None:
+        """They are routed next, within this call's turn. `first`: the number of the first of them."""
+        self._channel = sink.traced_as
+        self._numbers = {publish.message: number for number, publish in enumerate(publishes, first)}
+        self._routed.clear()
+
+    def routed(self, routed: Routed) -> None:
+        numbers = self._numbers
+        if numbers:
+            for queue, messages in routed.items():
+                self._routed.setdefault(queue, []).extend([numbers[each] for each in messages if each in numbers])
+
+    def published(self, vhost: Vhost, publishes: Sequence[Publish]) -> None:
+        """What became of them at once: one event for each queue, and one for those that no queue gets."""
+        numbers, channel = self._numbers, self._channel
+        for queue, found in self._routed.items():
+            if found:
+                self._trace.emit(
+                    "publish", queue=name_of(queue), first=min(found), last=max(found), count=len(found),
+                    channel=channel, numbers=pairs(found), vhost=_vhost(queue),
+                )  # fmt: skip
+        unroutable = [numbers[each.message] for each in publishes if each.unroutable]
+        refused = [numbers[each.message] for each in publishes if each.refused]
+        if unroutable or refused:
+            self._trace.emit(
+                "publish", count=len(unroutable) + len(refused), channel=channel, unroutable=pairs(unroutable) or None,
+                refused=pairs(refused) or None, vhost=vhost.name,
+            )  # fmt: skip
+        self._numbers, self._channel = {}, ""
+        self._routed.clear()
+
+    def confirm(self, sink: Sink, first: int, last: int, refused: Sequence[int]) -> None:
+        """They are about to be told to the publisher."""
+        self._trace.emit(
+            "confirm", first=first, last=last, count=last - first + 1, channel=sink.traced_as,
+            refused=pairs(refused) or None,
+        )  # fmt: skip
+        self._trace.flush()
+
+    # Consumers.
+
+    def channel(self, connection: int, number: int) -> str:
+        """A channel was opened: the name that it has in the trace."""
+        self._names += 1
+        trace = self._trace
+        name = f"{trace.node}#{trace.inc}/{connection}.{number}.{self._names}"
+        trace.emit("client", what="channel", state="opened", channel=name)
+        return name
+
+    def closed(self, sink: Sink) -> None:
+        """A channel is gone, with all that it held."""
+        self._trace.emit("client", what="channel", state="closed", channel=sink.traced_as)
+
+    def consumer(self, consumer: Consumer, state: str) -> None:
+        queue = consumer.queue
+        self._trace.emit(
+            "client", queue=name_of(queue), what="consumer", state=state, channel=consumer.sink.traced_as,
+            tag=consumer.tag, vhost=_vhost(queue),
+        )  # fmt: skip
+
+    def handed(self, sink: Sink, entries: Sequence[Entry]) -> None:
+        """On their way to a client."""
+        flagged = [entry.position for entry in entries if entry.redelivered]
+        sums: list[Json] = [crc32(entry.message.body) for entry in entries if entry.message is not None]
+        self._emit(
+            "handed", entries[0].queue, entries, holder=sink.traced_as, redelivered=pairs(flagged) or None, sums=sums
+        )  # fmt: skip
+
+    def answered(self, kind: str, sink: Sink, answers: Mapping[Queue, Sequence[Entry]]) -> None:
+        """A client has said what is to become of some: `accept` or `reject`."""
+        for queue, entries in answers.items():
+            if entries:
+                self._emit(kind, queue, entries, holder=sink.traced_as)
+
+    # Transactions.
+
+    def begin(self, sink: Sink) -> str:
+        """The next transaction is that channel's; gives the name that it has in the trace."""
+        self._names += 1
+        trace = self._trace
+        self._transaction = name = f"{trace.node}#{trace.inc}/tx{self._names}"
+        self._channel = sink.traced_as
+        return name
+
+    def applying(self, transaction: Transaction, vhost: str) -> None:
+        enqueues: dict[str, Json] = {name_of(q): len(m) for q, m in transaction.routed.items() if not q.deleted}
+        self._trace.emit(
+            "tx", state="begins", tx=self._transaction, channel=self._channel, enqueues=enqueues,
+            accepts=_by_queue(transaction.accepts), rejects=_by_queue(transaction.rejects),
+            requeues=_by_queue(transaction.requeues), vhost=None if vhost == "/" else vhost,
+        )  # fmt: skip
+
+    def applied(self) -> None:
+        self._trace.emit("tx", state="ends", tx=self._transaction, log=self._store.written())
+
+    def ended(self) -> None:
+        self._transaction, self._channel = None, ""
+
+    def committed(self, name: str) -> None:
+        """The client is about to be told."""
+        self._trace.emit("tx", state="committed", tx=name)
+        self._trace.flush()
+
+    # At rest.
+
+    def inventory(self, vhosts: Iterable[Vhost]) -> None:
+        """What every queue holds."""
+        for vhost in vhosts:
+            for queue in vhost.queues.values():
+                held: dict[str, list[int]] = {}
+                for position, entry in queue.entries.items():
+                    if entry.holder is not None:
+                        held.setdefault(holder_name(entry.holder), []).append(position)
+                ready = [position for position, entry in queue.entries.items() if entry.holder is None]
+                self._trace.emit(
+                    "inventory", queue=name_of(queue), count=len(queue.entries), ready=pairs(sorted(ready)),
+                    held={holder: pairs(sorted(found)) for holder, found in held.items()},
+                    counted=[queue.ready, queue.unacked], next=queue.next_position, vhost=_vhost(queue),
+                )  # fmt: skip
+
+    def unsettled(self, sink: Sink, entries: Iterable[Entry]) -> None:
+        """What a channel says that its client has."""
+        found: dict[Queue, list[int]] = {}
+        for entry in entries:
+            found.setdefault(entry.queue, []).append(entry.position)
+        for queue, positions in found.items():
+            self._positions("unsettled", queue, sorted(positions), holder=sink.traced_as)
+
+    def flush(self) -> None:
+        self._trace.flush()
+
+    # Writing.
+
+    def _keeps(self, queue: Queue) -> bool:
+        return self._store.durable and kept(queue.spec)
+
+    def _emit(self, kind: str, queue: Queue, entries: Sequence[Entry], **data: Json) -> None:
+        self._positions(kind, queue, [entry.position for entry in entries], **data)
+
+    def _positions(self, kind: str, queue: Queue, positions: list[int], **data: Json) -> None:
+        ranges = pairs(positions)
+        first, last = (min(positions), max(positions)) if positions else (None, None)
+        if first is not None and last is not None and last - first >= SPAN_MAX:
+            first = last = None  # a restart may leap over very many; the ranges say it
+        data |= {"ranges": ranges if len(ranges) > 1 else None, "vhost": _vhost(queue)}
+        self._trace.emit(
+            kind, first=first, last=last, count=len(positions), queue=name_of(queue), **data  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def name_of(queue: Queue) -> str:
+    return f"{queue.name}#{queue.incarnation}"
+
+
+def holder_name(holder: object) -> str:
+    """A channel, by its name in the trace; anything else is a lease, by the name of what it is."""
+    sink = holder.sink if isinstance(holder, Consumer) else holder
+    if isinstance(sink, Sink) and sink.traced_as:
+        return sink.traced_as
+    return f"lease {type(sink).__name__}"
+
+
+def pairs(numbers: Sequence[int]) -> list[Json]:
+    """As unbroken ranges, [first, last], in the order given."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [[*each] for each in found]
+
+
+def _by_queue(entries: ByQueue) -> dict[str, Json]:
+    return {name_of(queue): pairs([entry.position for entry in found]) for queue, found in entries.items()}
+
+
+def _vhost(queue: Queue) -> str | None:
+    """The default one goes without saying."""
+    return None if queue.vhost.name == "/" else queue.vhost.name

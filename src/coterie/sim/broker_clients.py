@@ -1,0 +1,454 @@
+"""Simulated AMQP clients: real frames over simulated streams, and a memory of what the broker promised them.
+
+A client has one connection, which it makes anew whenever it breaks, with three channels: it publishes on the first, in
+confirm mode; consumes on the second; and the third is transactional. What it does is in the plan; how it answers what
+it gets, chance decides. Every message names its publisher and its number, so that everybody knows it again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from coterie.amqp.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
+from coterie.amqp.methods import METHODS, decode
+from coterie.amqp.properties import Properties, encode
+from coterie.amqp.tables import Table, Value
+from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
+from coterie.sim.broker_node import PORT, USER
+from coterie.sim.plan import Action, Burst
+from coterie.sim.profile_broker import BROKER, DEAD, DURABLE, FANOUT, GRAVES, QUEUES
+from coterie.sim.runtime import SimRuntime
+
+CONFIRMING, CONSUMING, TRANSACTIONAL = 1, 2, 3
+RECONNECT = 0.03
+CONNECT_TIMEOUT = 0.5
+PATIENCE = 1.0
+"""Seconds after which a client gives up a broker that does not let it in."""
+CAPABLE: Table = {
+    "capabilities": {"consumer_cancel_notify": True, "connection.blocked": True, "basic.nack": True}
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message that was published."""
+
+    name: str
+    queues: tuple[str, ...]
+    """That it should reach."""
+    persistent: bool
+    mortal: bool
+    """It may expire."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What all clients together know."""
+
+    queues: list[str]
+    """That there are."""
+    unbound: bool = False
+    """The dead-letter exchange leads nowhere."""
+    confirmed: list[tuple[Sent, int]] = field(default_factory=list)
+    """What the broker has confirmed, or committed, and how often it had been started for that."""
+    seen: set[str] = field(default_factory=set)
+    """What was delivered to anybody."""
+    disturbed: dict[str, None] = field(default_factory=dict)
+    """Queues from which messages were purged or taken without acknowledgement, or that were deleted."""
+    starts: Callable[[], int] = lambda: 0
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a channel has been given and has not answered."""
+
+    tag: int
+    queue: str
+
+
+class Client(StreamHandler):
+    """One of them."""
+
+    def __init__(self, name: str, runtime: SimRuntime, memory: Memory) -> None:
+        self.name = name
+        self.runtime = runtime
+        self.memory = memory
+        self.delay = 0.0
+        """How long it takes over what it gets."""
+        self.draining = False
+        """It accepts everything, and asks for no trouble."""
+        self.rng = random.Random(f"{runtime.world.seed}/{name}/client")
+        self.consuming: dict[str, int] = {}
+        """By queue: with what prefetch."""
+        self._number = 0
+        self._stream: Stream | None = None
+        self._unread = b""
+        self._attempt = 0
+        self._life = 0
+        """How often the broker had started when this connection was made."""
+        self.ready = False
+        self._open: dict[int, bool] = {}
+        self._unconfirmed: dict[int, Sent] = {}
+        self._tag = 0
+        self._confirmed = 0
+        self._pending: list[Pending] = []
+        self._content: tuple[int, int, str, bool] | None = None
+        """Channel, delivery tag, queue and whether it wants an answer, of what is being received."""
+        self._left = 0
+        self._body = b""
+        self._tags: dict[str, tuple[str, bool]] = {}
+        """By consumer tag: queue, and whether it answers."""
+        self._getting: list[tuple[int, str, bool]] = []
+        self._committing: list[list[Sent]] = []
+        self._work: list[Action] = []
+        """What its transactional channel has to do."""
+        self._got: list[Pending] = []
+        """By the transactional channel."""
+        self._consumers = 0
+        self.connect()
+
+    # The connection.
+
+    def connect(self) -> None:
+        self._attempt += 1
+        self.ready = False
+        self.runtime.net.connect(Endpoint(BROKER, PORT), self, CONNECT_TIMEOUT)
+        self.runtime.call_later(PATIENCE + CONNECT_TIMEOUT, self._too_slow, self._attempt)
+
+    def _too_slow(self, attempt: int) -> None:
+        if attempt == self._attempt and not self.ready and self._stream is not None:
+            self._stream.abort()
+
+    def connected(self, stream: Stream) -> None:
+        self._stream, self._unread, self._life = stream, b"", self.memory.starts()
+        self._open, self._unconfirmed, self._tag, self._confirmed = {}, {}, 0, 0
+        self._pending, self._content, self._tags = [], None, {}
+        self._getting, self._committing, self._work, self._got = [], [], [], []
+        stream.write((PROTOCOL_HEADER,))
+
+    def closed(self, reason: CloseReason) -> None:
+        self._stream, self.ready = None, False
+        self.runtime.call_later(RECONNECT * (1 + self.rng.random()), self.connect)
+
+    def received(self, data: Buffer) -> None:
+        self._unread += data
+        while len(self._unread) >= 8 and self._stream is not None:
+            size = int.from_bytes(self._unread[3:7], "big") + 8
+            if len(self._unread) < size:
+                return
+            frame, self._unread = self._unread[:size], self._unread[size:]
+            kind, channel, payload = frame[0], int.from_bytes(frame[1:3], "big"), frame[7:-1]
+            if kind == FRAME_METHOD:
+                call = decode(payload)
+                self._heard(channel, call.method.name, call.arguments)
+            elif kind == FRAME_HEADER:
+                self._left, self._body = int.from_bytes(payload[4:12], "big"), b""
+                self._complete()
+            elif kind == FRAME_BODY:
+                self._body += payload
+                self._left -= len(payload)
+                self._complete()
+
+    def send(self, channel: int, name: str, **arguments: Value) -> None:
+        if self._stream is not None:
+            self._stream.write((METHODS[name].frame(channel, **arguments),))
+
+    # What the broker says.
+
+    def _heard(self, channel: int, name: str, arguments: dict[str, Value]) -> None:
+        match name:
+            case "connection.start":
+                response = f"\0{USER}\0{USER}".encode()
+                self.send(0, "connection.start-ok", client_properties=CAPABLE, mechanism="PLAIN", response=response)
+            case "connection.tune":
+                self.send(0, "connection.tune-ok", channel_max=10, frame_max=4096, heartbeat=0)
+                self.send(0, "connection.open", virtual_host="/")
+            case "connection.open-ok":
+                for each in (CONFIRMING, CONSUMING, TRANSACTIONAL):
+                    self.send(each, "channel.open")
+            case "connection.close":
+                self.send(0, "connection.close-ok")
+            case "channel.open-ok":
+                self._opened(channel)
+            case "channel.close":
+                self.send(channel, "channel.close-ok")
+                self._reopen(channel)
+            case "channel.close-ok":
+                self._reopen(channel)
+            case "basic.ack" | "basic.nack":
+                self._settled(int(str(arguments["delivery_tag"])), bool(arguments["multiple"]), name == "basic.ack")
+            case "basic.deliver":
+                queue, answers = self._tags.get(str(arguments["consumer_tag"]), ("", True))
+                self._content = channel, int(str(arguments["delivery_tag"])), queue, answers
+            case "basic.get-ok":
+                _, queue, answers = self._getting.pop(0)
+                self._content = channel, int(str(arguments["delivery_tag"])), queue, answers
+            case "basic.get-empty":
+                self._getting.pop(0)
+            case "basic.return":
+                self._content = channel, 0, "", False
+            case "basic.cancel":
+                self._cancelled(str(arguments["consumer_tag"]))
+            case "tx.commit-ok":
+                for sent in self._committing.pop(0):
+                    self.memory.confirmed.append((sent, self._life))
+
+    def _opened(self, channel: int) -> None:
+        self._open[channel] = True
+        if channel == CONFIRMING:
+            self._declare(self.memory.queues)
+            self.send(channel, "confirm.select")
+            self.ready = True
+        elif channel == CONSUMING:
+            for queue, prefetch in self.consuming.items():
+                self.consume(queue, prefetch)
+        else:
+            self.send(channel, "tx.select")
+
+    def _reopen(self, channel: int) -> None:
+        """It is over; what it held is the broker's again."""
+        self._open[channel] = False
+        if channel == CONFIRMING:
+            self._unconfirmed, self._tag, self._confirmed = {}, 0, 0
+        elif channel == CONSUMING:
+            self._pending, self._tags = [], {}
+        else:
+            self._committing, self._work, self._got = [], [], []
+        self._getting = [each for each in self._getting if each[0] != channel]
+        self.send(channel, "channel.open")
+
+    def _declare(self, queues: list[str]) -> None:
+        send = self.send
+        for exchange in (FANOUT, GRAVES):
+            send(CONFIRMING, "exchange.declare", exchange=exchange, type="fanout", durable=True, no_wait=True)
+        send(CONFIRMING, "queue.declare", queue=DEAD, durable=True, no_wait=True)
+        if not self.memory.unbound:
+            send(CONFIRMING, "queue.bind", queue=DEAD, exchange=GRAVES, no_wait=True)
+        for queue in queues:
+            arguments: Table = dict(QUEUES[queue])  # type: ignore[arg-type]
+            durable = queue in DURABLE
+            send(CONFIRMING, "queue.declare", queue=queue, durable=durable, arguments=arguments, no_wait=True)
+            send(CONFIRMING, "queue.bind", queue=queue, exchange=FANOUT, no_wait=True)
+
+    # Publishing.
+
+    def burst(self, burst: Burst, left: int) -> None:
+        if self.ready and self._open.get(CONFIRMING):
+            frames = []
+            for _ in range(burst.messages):
+                sent, data = self._message(CONFIRMING, burst.to, burst.size)
+                frames.append(data)
+                self._tag += 1
+                self._unconfirmed[self._tag] = sent
+            if self._stream is not None:
+                self._stream.write(frames)
+        if left > 1:
+            self.runtime.call_later(burst.gap, self.burst, burst, left - 1)
+
+    def _message(self, channel: int, to: str, size: int) -> tuple[Sent, bytes]:
+        rng = self.rng
+        self._number += 1
+        name = f"{self.name}:{self._number}"
+        ttl = rng.choice(("20", "100")) if rng.random() < 0.05 else None
+        persistent = rng.random() < 0.8
+        lost = rng.random() < 0.02
+        exchange, key = (FANOUT, "") if to == FANOUT else ("", to if not lost else "nowhere")
+        queues = tuple(self.memory.queues) if to == FANOUT else (to,) if not lost else ()
+        properties = Properties(
+            delivery_mode=2 if persistent else 1,
+            priority=rng.randrange(5),
+            expiration=ttl,
+            headers={"k": rng.choice("abc")} if "last" in queues else None,
+        )
+        body = f"{name}|".encode().ljust(size, b".")
+        sent = Sent(name, queues, persistent, ttl is not None)
+        return sent, publish_frames(channel, exchange, key, body, properties, mandatory=rng.random() < 0.3)
+
+    def _settled(self, tag: int, multiple: bool, good: bool) -> None:
+        tags = [each for each in self._unconfirmed if each <= tag] if multiple else [tag]
+        for each in tags:
+            sent = self._unconfirmed.pop(each, None)
+            if sent is not None and good:
+                self.memory.confirmed.append((sent, self._life))
+
+    # Consuming.
+
+    def consume(self, queue: str, prefetch: int, no_ack: bool = False) -> None:
+        self.consuming[queue] = prefetch
+        if no_ack:  # what is under way when the connection breaks is lost, and may be
+            self.memory.disturbed[queue] = None
+        if self._open.get(CONSUMING):
+            self._consumers += 1
+            tag = f"{self.name}-{self._consumers}"
+            self._tags[tag] = queue, not no_ack
+            self.send(CONSUMING, "basic.qos", prefetch_count=prefetch)
+            arguments: Table = {"x-priority": 1} if self.rng.random() < 0.2 else {}
+            self.send(
+                CONSUMING, "basic.consume", queue=queue, consumer_tag=tag, no_ack=no_ack, arguments=arguments
+            )  # fmt: skip
+
+    def _cancelled(self, tag: str) -> None:
+        """Its queue was deleted."""
+        queue, _ = self._tags.pop(tag, ("", True))
+        if queue in self.consuming:
+            self.runtime.call_later(0.05, self._consume_again, queue)
+
+    def _consume_again(self, queue: str) -> None:
+        if queue in self.consuming and all(queue != known for known, _ in self._tags.values()):
+            self.consume(queue, self.consuming[queue])
+
+    def _complete(self) -> None:
+        if self._left > 0 or self._content is None:
+            return
+        (channel, tag, queue, answers), self._content = self._content, None
+        if not tag:
+            return  # one of its own came back
+        self.memory.seen.add(self._body.partition(b"|")[0].decode())
+        if answers:
+            if channel == TRANSACTIONAL:
+                self._got.append(Pending(tag, queue))
+                self._go_on()
+                return
+            self._pending.append(Pending(tag, queue))
+            if len(self._pending) == 1 or self.rng.random() < 0.1:
+                pause = self.delay or self.rng.choice((0.0, 0.001, 0.01, 0.05))
+                self.runtime.call_later(pause, self._answer, self._attempt)
+
+    def _answer(self, attempt: int) -> None:
+        if attempt != self._attempt or not self._pending or not self._open.get(CONSUMING):
+            return
+        rng = self.rng
+        count = len(self._pending) if self.draining else rng.randint(1, len(self._pending))
+        some, rest = self._pending[:count], self._pending[count:]
+        choice = 0.0 if self.draining else rng.random()
+        if choice < 0.45:
+            self.send(CONSUMING, "basic.ack", delivery_tag=some[-1].tag, multiple=True)
+        elif choice < 0.6:
+            some = [some[-1]]
+            rest = [pending for pending in self._pending if pending is not some[0]]
+            self.send(CONSUMING, "basic.ack", delivery_tag=some[0].tag)
+        elif choice < 0.75:
+            self.send(CONSUMING, "basic.nack", delivery_tag=some[-1].tag, multiple=True, requeue=True)
+        elif choice < 0.9:
+            self.send(CONSUMING, "basic.nack", delivery_tag=some[-1].tag, multiple=True, requeue=False)
+        else:  # it keeps them a little longer
+            rest = self._pending
+        self._pending = rest
+        if rest:
+            self.runtime.call_later(self.delay or rng.choice((0.005, 0.05)), self._answer, self._attempt)
+
+    def drain(self, queues: list[str]) -> None:
+        """Accept what there is, and consume these queues."""
+        self.draining = True
+        if not self.ready or not self._open.get(CONSUMING) or not self._open.get(CONFIRMING):
+            self.consuming.update((queue, 0) for queue in queues if queue not in self.consuming)
+            return
+        self.send(CONSUMING, "basic.qos", prefetch_count=0, **{"global": True})
+        for queue in queues:
+            if all(queue != known for known, _ in self._tags.values()):
+                self.consume(queue, 0)
+        self._answer(self._attempt)
+        if self._open.get(TRANSACTIONAL) and not self._work:
+            self.send(TRANSACTIONAL, "channel.close", reply_code=200, reply_text="")
+            self._open[TRANSACTIONAL] = False
+
+    # Trouble.
+
+    def act(self, action: Action) -> None:
+        if not self.ready:
+            if action.kind == "consume":
+                self.consuming[action.targets[0]] = int(action.hold)
+            return
+        queue, count = action.targets[0], int(action.hold)
+        match action.kind:
+            case "consume":
+                self.consume(queue, count, no_ack=self.rng.random() < 0.1)
+            case "purge":
+                self.memory.disturbed[queue] = None
+                self.send(CONFIRMING, "queue.purge", queue=queue, no_wait=True)
+            case "delete":
+                self.memory.disturbed[queue] = None
+                self.send(CONFIRMING, "queue.delete", queue=queue, no_wait=True)
+                self._declare([queue])
+            case "get":
+                no_ack = self.rng.random() < 0.3
+                if no_ack:
+                    self.memory.disturbed[queue] = None
+                self._getting.append((CONSUMING, queue, not no_ack))
+                if self._open.get(CONSUMING):
+                    self.send(CONSUMING, "basic.get", queue=queue, no_ack=no_ack)
+                else:
+                    self._getting.pop()
+            case "prefetch" if self._open.get(CONSUMING):
+                self.send(CONSUMING, "basic.qos", prefetch_count=count, **{"global": self.rng.random() < 0.5})
+            case "cancel" if self._tags:
+                tag = next(iter(self._tags))
+                known, _ = self._tags.pop(tag)
+                self.send(CONSUMING, "basic.cancel", consumer_tag=tag, no_wait=True)
+                self.runtime.call_later(0.05, self._consume_again, known)
+            case "close_channel":
+                channel = self.rng.choice((CONFIRMING, CONSUMING, TRANSACTIONAL))
+                if self._open.get(channel):
+                    self._open[channel] = False
+                    self.send(channel, "channel.close", reply_code=200, reply_text="")
+            case "recover" if self._open.get(CONSUMING):
+                self.send(CONSUMING, "basic.recover", requeue=True)
+                self._pending = []
+            case "tx" if self._open.get(TRANSACTIONAL):
+                self._begin(action)
+            case "disconnect":
+                self.send(0, "connection.close", reply_code=200, reply_text="")
+
+    def _begin(self, action: Action) -> None:
+        """A transaction: get some, publish some, answer, commit."""
+        self._work.append(action)
+        for _ in range(2):
+            self._getting.append((TRANSACTIONAL, action.targets[0], True))
+            self.send(TRANSACTIONAL, "basic.get", queue=action.targets[0])
+        self.runtime.call_later(0.03, self._end, self._attempt)
+
+    def _go_on(self) -> None:
+        """Half of what it got is answered at once, within the transaction."""
+        if len(self._got) % 2:
+            pending = self._got.pop()
+            kind = self.rng.random()
+            if kind < 0.5:
+                self.send(TRANSACTIONAL, "basic.ack", delivery_tag=pending.tag)
+            else:
+                requeue = kind < 0.75
+                self.send(TRANSACTIONAL, "basic.nack", delivery_tag=pending.tag, requeue=requeue)
+
+    def _end(self, attempt: int) -> None:
+        if attempt != self._attempt or not self._work or not self._open.get(TRANSACTIONAL):
+            return
+        action = self._work.pop(0)
+        sent = []
+        for _ in range(int(action.hold)):
+            one, data = self._message(TRANSACTIONAL, self.rng.choice([*action.targets, FANOUT]), 30)
+            sent.append(one)
+            if self._stream is not None:
+                self._stream.write((data,))
+        if self._got:
+            self.send(TRANSACTIONAL, "basic.ack", delivery_tag=self._got[-1].tag, multiple=True)
+            self._got = []
+        if self.rng.random() < 0.8:
+            self._committing.append(sent)
+            self.send(TRANSACTIONAL, "tx.commit")
+        else:
+            self.send(TRANSACTIONAL, "tx.rollback")
+            self.send(TRANSACTIONAL, "basic.recover", requeue=True)
+
+
+def publish_frames(
+    channel: int, exchange: str, key: str, body: bytes, properties: Properties, mandatory: bool
+) -> bytes:
+    """A publish as a client sends it."""
+    method = METHODS["basic.publish"].frame(channel, exchange=exchange, routing_key=key, mandatory=mandatory)
+    header = encode(properties, len(body))
+    return b"".join((method, _frame(FRAME_HEADER, channel, header), _frame(FRAME_BODY, channel, body)))
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return bytes((kind,)) + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"

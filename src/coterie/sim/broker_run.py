@@ -1,0 +1,165 @@
+"""One simulated run of a broker: a plan carried out, judged as it goes, and drained in the end.
+
+The faults are over at a stated time. Then the trace says what everybody holds, clients accept everything that there is,
+and what was confirmed must have been seen by somebody, unless a rule of its queue, or a client, did away with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+
+from coterie.audit import Checker, properties
+from coterie.sim.broker_clients import Client, Memory
+from coterie.sim.broker_faults import BrokerInjector
+from coterie.sim.broker_node import BrokerHost
+from coterie.sim.clock import World
+from coterie.sim.network import Fabric
+from coterie.sim.node import Node
+from coterie.sim.plan import Plan
+from coterie.sim.profile_broker import BROKER, DEAD, SURE
+from coterie.sim.result import CRASH, Result
+from coterie.trace import Event
+
+_SLICE = 0.2
+"""Seconds between two looks at whether everything is consumed."""
+
+
+class BrokerSimulation:
+    """The run of one plan. Use it once."""
+
+    def __init__(self, plan: Plan, sink: Callable[[Event], None] | None = None) -> None:
+        self.plan = plan
+        self.result = Result(plan.seed)
+        self._checker = Checker(properties(causal=True))
+        self._sink = sink
+        self.world = World(plan.seed, f"{plan.profile}-{plan.seed}", self._record)
+        self.fabric = Fabric(self.world, plan.network, plan.limits)
+        self.host = BrokerHost(Node(self.world, self.fabric, BROKER), dict(plan.stack))
+        self.host.node.skew = plan.skews.get(BROKER, 0.0)
+        names = plan.channel.get("queues")
+        queues = [str(name) for name in names] if isinstance(names, list) else []
+        self.memory = Memory(queues, bool(plan.channel.get("unbound")), starts=lambda: self.host.node.incarnation)
+        self.nodes = {BROKER: self.host.node}
+        self.clients: dict[str, Client] = {}
+        self._injector = BrokerInjector(self)
+
+    def run(self) -> Result:
+        """Carry out the plan."""
+        log = logging.getLogger("coterie")
+        level = log.level
+        log.setLevel(logging.CRITICAL + 1)
+        try:
+            return self._run()
+        finally:
+            log.setLevel(level)
+
+    def _run(self) -> Result:
+        plan, world, result = self.plan, self.world, self.result
+        try:
+            if BROKER in plan.members:
+                self._play()
+        except Exception as error:
+            self._crashed(world.owner.name, error)
+        for who, failure in world.unhandled.values():
+            self._crashed(who, failure)
+        result.violations += [(found.property, found.text) for found in self._checker.finish()]
+        result.events = self._checker.events
+        result.sim_seconds = world.time
+        for node in self.nodes.values():
+            if node.process is not None:
+                node.process.die()
+        return result
+
+    def _play(self) -> None:
+        plan, world = self.plan, self.world
+        self.host.start()
+        for name in plan.members:
+            if name != BROKER:
+                node = self.nodes[name] = Node(world, self.fabric, name)
+                self.clients[name] = Client(name, node.boot(), self.memory)
+        for burst in plan.bursts:
+            if burst.node in self.clients:
+                client = self.clients[burst.node]
+                world.at(burst.at, client.runtime.owner, client.burst, burst, burst.bundles)
+        for action in plan.actions:
+            if action.node in self.clients:
+                client = self.clients[action.node]
+                world.at(action.at, client.runtime.owner, client.act, action)
+        self._injector.schedule(plan.faults, plan.quiet_at)
+        for part in (0.5, 1.0):
+            world.run(plan.quiet_at * part)
+            self.host.rest()
+        self._drain()
+        self.host.rest()
+        world.run(world.time + 0.01)
+        world.emit("end", live=[], held={})
+        self._find_confirmed()
+
+    def _drain(self) -> None:
+        world, end = self.world, self.plan.quiet_at + self.plan.settle
+        queues = [*self.memory.queues, DEAD]
+        calm = 0
+        while calm < 2 and world.time < end:
+            for client in self.clients.values():
+                world.soon(client.runtime.owner, client.drain, queues if client.name == "c1" else [])
+            world.run(world.time + _SLICE)
+            calm = calm + 1 if self.host.empty else 0
+        if calm < 2 and self.clients:
+            self.result.violations.append(("B12", "the queues are not empty although everything is accepted"))
+
+    def _find_confirmed(self) -> None:
+        memory = self.memory
+        last = memory.starts()
+        for sent, start in memory.confirmed:
+            sure = [queue for queue in sent.queues if queue in SURE and queue not in memory.disturbed]
+            kept = (sent.persistent and any(queue in SURE for queue in sure)) or start == last
+            lettered = [queue for queue in sure if queue not in ("letters", "single") or not memory.unbound]
+            if lettered and kept and not sent.mortal and sent.name not in memory.seen:
+                self.result.violations.append(("B1", f"{sent.name} was confirmed and never delivered to anybody"))
+
+    def _crashed(self, who: str, error: BaseException) -> None:
+        lines = traceback.format_exception(error)
+        self.result.violations.append((CRASH, f"{who} raised {''.join(lines)}"))
+
+    # Events.
+
+    def _record(self, event: Event) -> None:
+        self._checker.feed(event)
+        for rule in _rules(event):
+            self.result.rules[rule] += 1
+        if self._sink is not None:
+            self._sink(event)
+
+
+def _rules(event: Event) -> list[str]:
+    """What an event shows to have been reached."""
+    kind, data = event.kind, event.data
+    match kind:
+        case "accept" | "reject" | "unsettled":
+            return [kind]
+        case "confirm":
+            return [kind, "confirm.refused"] if "refused" in data else [kind]
+        case "publish":
+            return ["publish.unroutable"] if "unroutable" in data else []
+        case "acquire":
+            lease = str(data.get("holder")).startswith("lease")
+            found = {"redelivered": "redelivered" in data, "no_ack": "no_ack" in data, "lease": lease}
+            return [f"acquire.{name}" for name, reached in found.items() if reached]
+        case "release":
+            return ["release.flagged" if "redelivered" in data else "release.unflagged"]
+        case "dequeue":
+            return [f"dequeue.{data['reason']}"]
+        case "dead_letter":
+            return ["dead_letter.sent" if "to" in data else "dead_letter.dropped"]
+        case "tx":
+            parts = [f"tx.{name}" for name in ("enqueues", "accepts", "rejects", "requeues") if data.get(name)]
+            return [f"tx.{data['state']}", *parts]
+        case "recovered" if event.queue is None:
+            return ["recovered.clean" if data.get("clean") else "recovered.unclean"]
+        case "recovered":
+            return [f"recovered.{name}" for name in ("entries", "redelivered") if data.get(name) or event.count]
+        case "queue" | "client":
+            return [f"{kind}.{data['state']}"]
+    return []

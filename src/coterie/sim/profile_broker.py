@@ -1,0 +1,159 @@
+"""The profile `broker`: one broker with a store, and a few clients that do everything a client may do.
+
+They publish persistent and transient messages, with confirms and in transactions, to queues of every kind; they consume
+with a changing prefetch and accept, refuse, give back or keep what they get; they purge and delete queues, close
+channels and connections. Meanwhile the broker is killed, loses power or is stopped, connections break, the disk is
+slow or full. In the end everything is consumed, and what was confirmed must have been found.
+"""
+
+from __future__ import annotations
+
+import random
+
+from coterie.sim.link import Conditions
+from coterie.sim.plan import Action, Burst, Fault, Plan, pick, swarm
+from coterie.sim.profile_channel import Profile
+from coterie.sim.stream import Limits
+
+BROKER = "broker"
+FANOUT, GRAVES = "all", "dlx"
+DEAD = "dead"
+
+QUEUES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "short": {"x-max-length": 6, "x-dead-letter-exchange": GRAVES},
+    "brief": {"x-message-ttl": 150, "x-dead-letter-exchange": GRAVES},
+    "rank": {"x-max-priority": 3},
+    "last": {"x-last-value-key": "k"},
+    "ring": {"x-max-length": 5, "x-overflow": "ring", "x-dead-letter-exchange": GRAVES},
+    "single": {"x-single-active-consumer": True, "x-delivery-limit": 2, "x-dead-letter-exchange": GRAVES},
+    "strict": {"x-max-length": 8, "x-overflow": "reject-publish"},
+    "letters": {"x-dead-letter-exchange": GRAVES},
+    "fleeting": {},
+}
+"""What there is to choose from, each with its arguments."""
+DURABLE = frozenset(QUEUES) - {"fleeting"}
+SURE = frozenset({"plain", "rank", "single", "strict", "letters"})
+"""What is confirmed there is found in the end, in the queue or among the dead letters, unless somebody purges it."""
+
+STORE = {
+    "segment_bytes": (None, 3_000, 20_000),
+    "record_bytes": (None, 500),
+    "sync_interval": (0.005, 0.05),
+    "retry_interval": (0.05, 0.2),
+    "reserve_bytes": (0, 2_000),
+    "positions_ahead": (None, 600),
+    "compact_bytes": (None, 700),
+    "read_bytes": (None, 500),
+    "copy_max": (None, 30),
+}
+BROKER_SETTINGS = {
+    "dispatch_batch": (None, 2),
+    "queue_resident_max": (None, None, 0, 200),
+    "page_interval": (0.01, 0.1),
+    "page_batch": (None, 3),
+}
+AMQP = {"publish_window": (None, 400), "write_high": (None, 2_000)}
+BROKER_FAULTS = (
+    "crash", "stop", "reset", "pause", "slow_disk", "disk_full", "disk_tear", "slow_receiver", "latency", "slow_link",
+)  # fmt: skip
+ACTIONS = ("purge", "delete", "get", "prefetch", "cancel", "close_channel", "recover", "tx", "disconnect")
+
+RULES = (
+    "accept", "reject", "confirm", "confirm.refused", "publish.unroutable",
+    "acquire.redelivered", "acquire.no_ack", "acquire.lease",
+    "release.flagged", "release.unflagged",
+    "dequeue.accepted", "dequeue.got", "dequeue.rejected", "dequeue.expired", "dequeue.maxlen", "dequeue.replaced",
+    "dequeue.purged", "dequeue.deleted", "dequeue.delivery_limit",
+    "dead_letter.sent", "dead_letter.dropped",
+    "tx.begins", "tx.committed", "tx.accepts", "tx.rejects", "tx.requeues", "tx.enqueues",
+    "recovered.clean", "recovered.unclean", "recovered.entries", "recovered.redelivered",
+    "queue.deleted", "client.closed", "unsettled",
+)  # fmt: skip
+"""What happens in some run."""
+
+
+def broker_plan(seed: int) -> Plan:
+    """The plan of one run of the profile `broker`."""
+    rng = random.Random(f"broker/{seed}")
+    clients = [f"c{number}" for number in range(1, rng.choice((2, 2, 3, 4)) + 1)]
+    begin, quiet_at = 0.3, rng.uniform(1.5, 2.5)
+    names = sorted(rng.sample(sorted(QUEUES), rng.randint(3, 5)))
+    latency = rng.choice((0.0003, 0.001, 0.005))
+    return Plan(
+        seed=seed,
+        profile="broker",
+        members=[BROKER, *clients],
+        stack=[("STORE", pick(rng, STORE)), ("BROKER", pick(rng, BROKER_SETTINGS)), ("AMQP", pick(rng, AMQP))],
+        channel={"queues": names, "unbound": rng.random() < 0.2},
+        network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
+        limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
+        skews={BROKER: rng.uniform(-3600, 3600)} if rng.random() < 0.3 else {},
+        bursts=_bursts(rng, clients, names, begin, quiet_at),
+        actions=_actions(rng, clients, names, begin, quiet_at),
+        faults=_faults(rng, clients, begin, quiet_at),
+        quiet_at=quiet_at,
+        settle=20.0,
+    )
+
+
+def _bursts(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Burst]:
+    bursts = []
+    left = rng.randint(80, 200)
+    while left > 0:
+        burst = Burst(
+            at=rng.uniform(begin, end - 0.1),
+            node=rng.choice(clients),
+            to=FANOUT if rng.random() < 0.15 else rng.choice(names),
+            bundles=rng.choice((1, 2, 4)),
+            messages=rng.choice((1, 3, 8)),
+            size=rng.choice((20, 20, 60, 200)),
+            gap=rng.choice((0.0, 0.002, 0.02)),
+        )
+        bursts.append(burst)
+        left -= burst.bundles * burst.messages
+    return sorted(bursts, key=lambda burst: burst.at)
+
+
+def _actions(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Action]:
+    actions = []
+    for name in names:  # each queue has somebody who consumes it; now and then nobody has
+        for client in rng.sample(clients, rng.choice((0, 1, 1, 2))):
+            at = rng.uniform(begin, begin + (end - begin) * 0.7)
+            actions.append(Action(at, client, "consume", rng.choice((0, 1, 3, 10)), [name]))
+    for kind in [kind for kind in ACTIONS if rng.random() < 0.5]:
+        for _ in range(rng.randint(1, 3 if kind != "tx" else 6)):
+            at = rng.uniform(begin, end - 0.1)
+            actions.append(Action(at, rng.choice(clients), kind, rng.choice((0, 1, 2, 5)), [rng.choice(names)]))
+    return sorted(actions, key=lambda action: action.at)
+
+
+def _faults(rng: random.Random, clients: list[str], begin: float, end: float) -> list[Fault]:
+    faults = []
+    for kind in swarm(rng, BROKER_FAULTS):
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            at = rng.uniform(begin, end - 0.2)
+            fault = Fault(at, kind, [BROKER], min(end - at, rng.choice((0.02, 0.1, 0.4))))
+            match kind:
+                case "crash":
+                    fault.values = {"power": float(rng.random() < 0.7), "silent": float(rng.random() < 0.2)}
+                case "pause":
+                    fault.nodes = [rng.choice([BROKER, *clients])]
+                case "reset":
+                    fault.nodes, fault.duration = [rng.choice(clients), BROKER], 0.0
+                case "slow_receiver":
+                    fault.nodes, fault.values = [rng.choice(clients)], {"delay": rng.choice((0.02, 0.2))}
+                case "slow_disk":
+                    fault.values = {"factor": rng.choice((5.0, 40.0))}
+                case "disk_full":
+                    fault.values = {"room": float(rng.choice((0, 300, 3000)))}
+                case "latency" | "slow_link":
+                    client = rng.choice(clients)
+                    fault.links = [[client, BROKER], [BROKER, client]]
+                    values = {"latency": 0.03} if kind == "latency" else {"bandwidth": rng.choice((5_000.0, 50_000.0))}
+                    fault.nodes, fault.values = [], values
+            faults.append(fault)
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+BROKER_PROFILE = Profile("broker", broker_plan, (), rules=RULES)
