@@ -15,6 +15,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 WORKERS ?= 2
 SEEDS ?= 10000
 FUZZ_ROUNDS ?= 20000
+AMQP_FUZZ_ROUNDS ?= 1000000
 PROFILES ?= channel vs total
 CAMPAIGNS ?= vs total
 MASTER ?= local[*]
@@ -125,8 +126,9 @@ conformance: setup ## The tests of AMQP 0-9-1 against a real RabbitMQ, which apt
 	@PYTHON=$(BIN)/python scripts/conformance.sh
 
 fuzz: setup ## Every test on garbage, with many more rounds
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -k "fuzz or garbage" \
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -k "fuzz or garbage" --ignore tests/unit/test_amqp_fuzz.py \
 		--hypothesis-profile=fuzz --fuzz-rounds $(FUZZ_ROUNDS) --timeout 1500
+	@$(BIN)/pytest -n $(WORKERS) tests/unit/test_amqp_fuzz.py --fuzz-rounds $(AMQP_FUZZ_ROUNDS) --timeout 3000
 
 campaign: setup ## Thousands of simulated runs on Spark, into out/campaign; again to go on: make SEEDS=100000 campaign
 	@code=0; for profile in $(CAMPAIGNS); do \
