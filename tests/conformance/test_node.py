@@ -81,8 +81,11 @@ def bodies_of(client: Raw, queue: str) -> list[bytes]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_was_confirmed_is_there_after_the_node_died_or_stopped_and_what_was_accepted_is_not(
-    folder: Path, number: signal.Signals
+    folder: Path, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    traces = tmp_path / "traces"
+    monkeypatch.setenv("COTERIE_NODE_TRACE", str(traces))
+    monkeypatch.setenv("COTERIE_NODE_NAME", "jobber")
     sent = [b"%d" % count for count in range(200)]
     with Up("--data", str(folder)) as up:
         client = up.client()
@@ -96,6 +99,12 @@ def test_what_was_confirmed_is_there_after_the_node_died_or_stopped_and_what_was
         up.stop(number)
     with Up("--data", str(folder)) as up:
         assert bodies_of(up.client(), "jobs") == sent[50:]
+        up.stop()
+    assert len([*traces.iterdir()]) == 2
+    checked = subprocess.run(
+        [sys.executable, "-m", "coterie", "check", str(traces)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_a_node_that_is_told_to_stop_tells_its_clients_and_exits_with_0() -> None:

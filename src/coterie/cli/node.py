@@ -15,6 +15,7 @@ from coterie.cli.up_cluster import run_many
 from coterie.config import SECTIONS, Config, add_flags, flags_of, load_config, variable
 from coterie.errors import UserError
 from coterie.node.node import Node, NodeConfig
+from coterie.runtime.aio import Segments
 from coterie.runtime.aio import run as run_loop
 from coterie.trace import Json
 
@@ -108,9 +109,13 @@ def _serve(config: Config, as_json: bool) -> int:
             data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"--data {data}: {error.strerror}") from None
+    trace = Path(config.node.trace).absolute() if config.node.trace else None
+    seconds = config.node.trace_segment_seconds
+    segments = Segments(seconds, config.node.trace_segment_bytes) if seconds else None
     parts = NodeConfig(
         name, data, config.listen, config.broker, config.amqp, config.store, config.users, config.console,
         config.cluster, config.node.bind, config.node.peers, config.node.group, config.node.secret,
+        trace, segments,
     )  # fmt: skip
     run_loop(_until_stopped(parts, as_json))
     return 0

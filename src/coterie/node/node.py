@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
 from coterie.log import Log
 from coterie.node.settings import ListenSettings, endpoint
-from coterie.runtime.aio import AioRuntime
+from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
 from coterie.runtime.base import Endpoint
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class NodeConfig:
     peers: tuple[str, ...] = ()
     group: str = "coterie"
     secret: str = ""
+    trace: Path | None = None
+    """Folder that traces are written to; None: none are."""
+    segments: Segments | None = None
+    """Whether a trace is written in pieces, as streams need it."""
 
 
 class Node:
@@ -69,7 +74,8 @@ class Node:
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
-        self.runtime = AioRuntime(config.name, disk_dir=config.data)
+        self._trace = self._open_trace()
+        self.runtime = AioRuntime(config.name, disk_dir=config.data, trace=self._trace)
         store: Store = NullStore() if config.data is None else LogStore(self.runtime, config.store)
         self.store = store
         self.core = Core(self.runtime, config.cluster) if config.cluster.size else None
@@ -85,6 +91,13 @@ class Node:
         self._recovered = False
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """Other front doors: what to await, newest first, when the node stops."""
+
+    def _open_trace(self) -> FileTracer | None:
+        config = self.config
+        if config.trace is None:
+            return None
+        life = int(time.time() * 1000)
+        return open_trace(config.trace, config.group, config.name, life, time.monotonic, time.time, config.segments)
 
     def _join_up(self, core: Core) -> None:
         config = self.config
@@ -160,6 +173,8 @@ class Node:
         except TimeoutError:
             log.warning("the node did not stop in good order in time", seconds=STOP_TIMEOUT)
         await self.runtime.close()
+        if self._trace is not None:
+            self._trace.close()
         if self._lock is not None:
             os.close(self._lock)
 
