@@ -890,3 +890,19 @@ def test_nothing_is_sent_after_the_stack_has_stopped() -> None:
     s.stack.stop()
     s.run(1)
     assert s.floor.out == []
+
+
+def test_an_application_may_say_whose_holding_makes_a_majority() -> None:
+    s = member(B, held="majority")
+    total(s).count_holders((B, C), 2)
+    s.up(multicast(A, 1))
+    assert [e for e in s.roof.log if isinstance(e, Held)] == []
+    s.up(report(C, 1))
+    assert [e.position for e in s.roof.log if isinstance(e, Held)] == [1]
+
+
+def test_fewer_members_than_are_needed_hold_nothing() -> None:
+    s = member(B, held="majority")
+    total(s).count_holders((B,), 2)
+    s.up(multicast(A, 1), report(C, 1))
+    assert [e for e in s.roof.log if isinstance(e, Held)] == []
