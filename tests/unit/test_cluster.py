@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from cluster_rig import Cluster
 
+from coterie.amqp.properties import Properties
+from coterie.broker.message import make_message
+from coterie.broker.publish import Publish
+from coterie.broker.vhost import Got
+
 
 def test_brokers_that_meet_for_the_first_time_begin_together() -> None:
     cluster = Cluster(3)
@@ -148,3 +153,231 @@ def test_one_that_was_cut_off_does_not_confirm_and_is_updated_when_it_is_back() 
     assert [body for _, body, _, _ in c.content()] == ["before", "meanwhile"]
     assert c.confirmed == []
     cluster.check_alike()
+
+
+def test_a_declaration_that_does_not_fit_is_refused_where_it_was_asked_for() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare("q", {"x-max-length": 3})
+    b.declare("q", {"x-max-length": 4})
+    assert [error.reply_code for error in b.errors] == [406]
+    assert a.errors == c.errors == []
+    assert {host.queue().limits.max_length for host in (a, b, c)} == {3}
+
+
+def test_a_full_queue_refuses_the_same_messages_everywhere() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.declare("q", {"x-max-length": 3, "x-overflow": "reject-publish"})
+    a.publish("1", "2")
+    b.publish("3", "4", "5")
+    cluster.settle()
+    assert len(a.confirmed) + len(b.confirmed) == 3
+    assert len(a.refused) + len(b.refused) == 2
+    cluster.check_alike()
+
+
+def test_the_oldest_of_a_queue_that_is_too_long_goes_everywhere_alike() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare("dead")
+    a.declare("q", {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    for n in range(4):
+        (a, b, c)[n % 3].publish(f"{n}.1", f"{n}.2")
+        cluster.run(0.001)
+    cluster.settle()
+    assert len(a.content("q")) == 3
+    assert len(a.content("dead")) == 5
+    cluster.check_alike("q")
+    cluster.check_alike("dead")
+    letters = {
+        host.name: [entry.message.header for entry in host.queue("dead").entries.values() if entry.message]
+        for host in (a, b, c)
+    }
+    assert letters["a"] == letters["b"] == letters["c"]
+
+
+def test_what_expires_expires_everywhere_and_is_a_dead_letter_once() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.declare("dead")
+    a.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    b.publish("short", expiration="200")
+    b.publish("long")
+    cluster.run(2)
+    assert [body for _, body, _, _ in a.content("q")] == ["long"]
+    assert [body for _, body, _, _ in a.content("dead")] == ["short"]
+    cluster.check_alike("q")
+    cluster.check_alike("dead")
+
+
+def test_messages_expire_also_after_whoever_kept_the_time_is_dead() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.declare()
+    b.publish("short", expiration="1500")
+    cluster.settle()
+    cluster.hosts[[host.core.keeps_time() for host in cluster.hosts].index(True)].kill()
+    cluster.run(4)
+    survivors = cluster.live()
+    assert len(survivors) == 2
+    assert all(host.content() == [] for host in survivors)
+
+
+def test_a_message_that_was_got_goes_back_when_its_getters_broker_dies() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare()
+    a.publish("one", "two")
+    cluster.settle()
+    answers = c.get()
+    cluster.settle()
+    (got,) = answers
+    assert isinstance(got, Got)
+    assert got.entry.message is not None
+    assert got.entry.message.body == b"one"
+    cluster.check_alike()
+    c.kill()
+    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.settle()
+    assert a.content() == b.content()
+    assert [(body, holder, again) for _, body, holder, again in a.content()] == [("one", "", True), ("two", "", False)]
+
+
+def test_an_exclusive_queue_ends_with_its_owners_broker() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    c.declare("mine", exclusive=True)
+    assert all("mine" in host.vhost.queues for host in (a, b, c))
+    a.declare("mine")
+    assert [error.reply_code for error in a.errors] == [405]
+    c.kill()
+    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.settle()
+    assert "mine" not in a.vhost.queues
+    assert "mine" not in b.vhost.queues
+
+
+def test_a_transaction_takes_effect_as_one_on_every_broker() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare("q")
+    a.declare("r")
+    a.publish("old")
+    client = b.consume("q", prefetch=1)
+    cluster.settle()
+    done: list[bool] = []
+    entry = client.held.pop("old")
+    publishes = [Publish(make_message("", key, b"new", Properties(delivery_mode=2))) for key in ("q", "r")]
+    b.vhost.transaction(publishes, [entry], [], [], lambda: done.append(True))
+    cluster.settle()
+    assert done == [True]
+    assert [body for _, body, _, _ in c.content("q")] == ["new"]
+    assert [body for _, body, _, _ in c.content("r")] == ["new"]
+    cluster.check_alike("q")
+    cluster.check_alike("r")
+
+
+def test_consumers_of_one_channel_share_a_limit_and_it_can_change() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.declare("q")
+    a.declare("r")
+    one, two = b.consume("q", pool=3), b.consume("r", pool=3)
+    cluster.settle()
+    for n in range(5):
+        a.publish(f"q{n}", key="q")
+        a.publish(f"r{n}", key="r")
+    cluster.settle()
+    assert len(one.seen) + len(two.seen) == 3
+    one.shared = two.shared = 5
+    one.consumer.queue.wake(one.consumer)
+    two.consumer.queue.wake(two.consumer)
+    cluster.settle()
+    assert len(one.seen) + len(two.seen) == 5
+    cluster.check_alike("q")
+
+
+def test_a_consumer_that_acknowledges_nothing_gets_everything_once() -> None:
+    cluster = Cluster(3, credit_max=10)
+    a, b, _ = cluster.started()
+    a.declare()
+    client = b.consume(no_ack=True)
+    cluster.settle()
+    a.publish(*(f"m{n}" for n in range(100)))
+    cluster.until(lambda: len(client.seen) == 100)
+    assert client.seen == [f"m{n}" for n in range(100)]
+    assert a.content() == []
+    cluster.check_alike()
+
+
+def test_a_queue_that_is_deleted_elsewhere_cancels_its_consumers() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare()
+    client = b.consume()
+    cluster.settle()
+    counts: list[object] = []
+    c.vhost.delete_queue("q", False, False, counts.append)
+    cluster.settle()
+    assert counts == [0]
+    assert client.cancelled_by_broker
+    assert all("q" not in host.vhost.queues for host in (a, b, c))
+
+
+def test_an_exclusive_consumer_keeps_others_out_on_every_broker() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.declare()
+    first = a.consume(exclusive=True)
+    cluster.settle()
+    second = b.consume()
+    cluster.settle()
+    assert first.answers == [None]
+    assert [error.reply_code for error in second.answers if error is not None] == [403]
+
+
+def test_vhosts_and_records_are_the_same_everywhere_and_a_newcomer_gets_them() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    made: list[object] = []
+    a.broker.add_vhost("other", made.append)
+    b.broker.keep_record("user", "alice", {"tags": ["x"]}, lambda: made.append("alice"))
+    cluster.settle()
+    assert len(made) == 2
+    c.kill()
+    c = cluster.start(2)
+    cluster.until(lambda: c.serves)
+    assert all("other" in host.broker.vhosts for host in (a, b, c))
+    assert all(host.broker.records["user", "alice"] == {"tags": ["x"]} for host in (a, b, c))
+
+
+def test_a_process_that_was_stopped_delivers_nothing_when_it_wakes() -> None:
+    cluster = Cluster(3, heartbeat_timeout=1.0, lease=0.5)
+    a, b, c = cluster.started()
+    a.declare()
+    sleeper = c.consume(prefetch=1)
+    cluster.settle()
+    a.publish("one")
+    cluster.until(lambda: sleeper.seen == ["one"])
+    c.node.pause()
+    other = b.consume(prefetch=10)
+    cluster.until(lambda: other.seen == ["one"])
+    assert other.flags == {"one": True}
+    a.publish("two")
+    cluster.until(lambda: other.seen == ["one", "two"])
+    c.node.resume(c.node.incarnation)
+    cluster.until(lambda: c.serves and c.was_cut_off)
+    assert sleeper.seen == ["one"]
+    other.accept()
+    cluster.settle()
+    cluster.check_alike()
+
+
+def test_a_single_broker_may_be_a_cluster() -> None:
+    cluster = Cluster(1)
+    (a,) = cluster.started()
+    a.declare()
+    a.publish("one")
+    cluster.settle()
+    assert a.confirmed == ["one"]
