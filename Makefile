@@ -24,7 +24,7 @@ KILLS ?= 100
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-tools demo test test-spark unit lint format bench chaos fuzz campaign \
+.PHONY: help setup setup-browser setup-tools demo test unit lint format bench chaos fuzz campaign \
 	conformance docs lock clean
 
 help: ## List the targets
@@ -83,15 +83,12 @@ setup-tools: $(STAMP) ## Install the clients that are not Python: amqp-tools, am
 demo: setup ## A group of real processes under load that grows, parts, merges and loses members
 	@$(BIN)/coterie demo
 
-# Spark's tests run by themselves: it uses every core, and they share one session. Those of whole audits and
-# of sessions are in `make test-spark`.
-SPARK_TESTS := $(addprefix tests/spark/test_,campaign.py check.py ingest.py java.py report.py report_browser.py statistics.py stream.py)
+# Spark's tests run by themselves: it uses every core. Those of sessions must not find the one that all others share.
+SESSION_TESTS := tests/spark/test_session.py
 test: lint setup-browser setup-tools ## Lint, types and every test but the slow ones: what must be green
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))$$(cat $(TOOL_TESTS))"
-	@$(BIN)/pytest $(SPARK_TESTS) -m "$$(cat $(BROWSER_TESTS))"
-
-test-spark: setup ## Whole audits and sessions on Spark, each in a process of its own: some minutes
-	@for part in audit session; do $(BIN)/pytest tests/spark/test_$$part.py || exit 1; done
+	@$(BIN)/pytest tests/spark --ignore $(SESSION_TESTS) -m "$$(cat $(BROWSER_TESTS))"
+	@$(BIN)/pytest $(SESSION_TESTS)
 
 unit: setup ## The unit tests only: seconds
 	@$(BIN)/pytest tests/unit -m "not slow and not browser"
@@ -111,6 +108,7 @@ bench: setup ## Throughput, views and state transfer against raw sockets, into o
 	$(BIN)/coterie bench unicast --json | tee out/bench-unicast.json
 	$(BIN)/coterie bench views --members 4 --json | tee out/bench-views.json
 	$(BIN)/coterie bench state --size 1GiB --json | tee out/bench-state.json
+	$(BIN)/coterie bench broker --nodes 3 --json | tee out/bench-broker.json
 	$(BIN)/coterie bench audit --json | tee out/bench-audit.json
 	$(BIN)/coterie bench flush-messages --plot out/flush-messages.svg --json | tee out/flush-messages.json
 

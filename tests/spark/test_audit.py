@@ -196,7 +196,7 @@ def test_the_events_of_an_audit_give_the_same_audit_again(
     assert "G3 in run damaged" in text
     assert f"{audited.answer['events']:,} events of {audited.answer['runs']} runs: 1 violations" in text
     assert f"report: {out / 'report.html'}" in text
-    assert [line.split(":")[0] for line in steps.splitlines()] == [f"step {n} of 5" for n in range(1, 6)]
+    assert [line.split(":")[0] for line in steps.splitlines()] == [f"step {n} of 4" for n in range(1, 5)]
     for table in TABLES:
         if table.name not in ("corrupt", "latency", "durations"):  # percentiles are near enough, not to the bit
             one, other = (spark.read.parquet(str(folder / table.name)) for folder in (audited.out, out))
@@ -325,7 +325,7 @@ def test_an_interrupted_audit_exits_with_130_and_can_be_replaced(audited: Audite
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if line.startswith("step 3"):
+            if line.startswith("step 2"):
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stderr.read()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from tracescript import Script, events, load
 
+from coterie.audit import check as check_plainly
 from coterie.audit import properties
-from coterie.spark import check, ingest, parts, tables
+from coterie.spark import check, ingest, parts
+from coterie.spark.rows import columns_of
+from coterie.spark.schema import EVENT_COLUMNS
 from coterie.trace import Event
 from spark.traces import FAULTS, Verdict, damaged, live, mark, plain, read, renamed, simulate, write
 
@@ -74,11 +79,9 @@ def odd_runs(folder: Path) -> None:
 
 
 def examine(spark: SparkSession, folder: Path, work: Path, whole_max: int) -> dict[str, Outcome]:
-    ingested = ingest.ingest(spark, ingest.find([str(folder)]), work)
-    runs = tables.sizes(ingested.outline)
-    sizes = check.survey(runs, whole_max)
-    rows = check.checked(spark, work, runs, sizes, whole_max).collect()
-    ingested.close()
+    judged = check.judge(spark, ingest.find([str(folder)]), work, whole_max)
+    rows = judged.checked.collect()
+    judged.close()
     found = {
         row["run"]: Outcome([], row["causal"], row["ignored"], sorted(row["cut"]))
         for row in rows
@@ -175,6 +178,36 @@ def test_how_a_run_was_read_is_told(examined: Examined, mode: str) -> None:
 
 
 def test_properties_that_are_split_alike_share_their_events() -> None:
-    shared = [split.name for split, _ in parts.splits()]
-    assert len(shared) < len(properties())
-    assert {fold.split_by.name for fold in properties()} == set(shared)
+    shared = parts.splits()
+    assert len(shared) < len({fold.split_by for fold in properties()}) < len(properties())
+    for fold in properties():
+        (kinds,) = (kinds for split, kinds in shared if split == parts.part_of(fold))
+        assert kinds.issuperset(fold.kinds)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_chunks_of_a_part_may_overlap(tmp_path: Path, causal: bool) -> None:
+    simulate(tmp_path)
+    trace, _ = damaged(read(tmp_path / "vs-3.jsonl"), "run", FAULTS["altered"][0])
+    order = trace if causal else sorted(trace, key=lambda event: (event.node, event.inc, event.n))
+    expected = sorted(map(str, check_plainly(order, properties(causal))))
+    columns = [*columns_of(order), pa.array(range(len(order)))]
+    table = pa.RecordBatch.from_arrays(columns, names=[*EVENT_COLUMNS, "place"])
+    rows = [*range(len(order))]
+    random.Random(1).shuffle(rows)
+    batches = [table.take(pa.array(sorted(rows[at::5]))) for at in range(5)] + [table.slice(10, 20)]
+    chunks = [
+        {**chunk, "kept": len(order)}
+        for batch in batches
+        for found in parts.chunked(batch, {"run": causal}, [parts.bucket_of(split) for split, _ in parts.splits()])
+        for chunk in found.to_pylist()
+    ]
+    found = []
+    for number in sorted({chunk["part"] for chunk in chunks}):
+        part = parts.Part("run", number, causal)
+        mine = [chunk for chunk in chunks if chunk["part"] == number]
+        for chunk in sorted(mine, key=lambda chunk: (chunk["node"] or "", chunk["inc"] or 0, chunk["at"])):
+            part.take(chunk)
+        found += part.finish()
+    assert sorted(map(str, found)) == expected
+    assert any(line.startswith("G3") for line in expected)

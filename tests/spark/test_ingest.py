@@ -18,7 +18,7 @@ from coterie.audit.files import parse
 from coterie.errors import UserError
 from coterie.sim.profiles import profile
 from coterie.sim.runner import trace_plan
-from coterie.spark import check, ingest, lines, tables
+from coterie.spark import check, ingest, lines
 from coterie.spark.intake import LINE_MAX, Piece, take_in
 from coterie.spark.rows import arrow_schema, columns_of, events_of
 from coterie.spark.schema import EVENTS
@@ -278,8 +278,8 @@ def rows_of(spark: SparkSession, folder: Path) -> list[Event]:
 def test_corrupt_lines_are_counted_and_told_with_file_line_and_reason(
     spark: SparkSession, odd_files: Path, tmp_path: Path
 ) -> None:
-    ingested = ingest.ingest(spark, ingest.find([str(odd_files)]), tmp_path / "events")
-    told = sorted(f"{row['file']}:{row['place']}: {row['reason']}" for row in ingested.corrupt.collect())
+    answer = check.judge(spark, ingest.find([str(odd_files)]), tmp_path / "events")
+    told = sorted(f"{row['file']}:{row['place']}: {row['reason']}" for row in answer.corrupt().collect())
     expected: list[str] = []
     for file in sorted(odd_files.rglob("*.jsonl")):
         for number, line in enumerate(file.read_text("utf-8-sig", errors="replace").splitlines(), 1):
@@ -288,34 +288,33 @@ def test_corrupt_lines_are_counted_and_told_with_file_line_and_reason(
     _, total = plain(odd_files)
     assert told == sorted(expected)
     assert set(total.corrupt_places) <= set(told)
-    assert ingested.corrupt_lines == total.corrupt == len(told)
+    assert answer.sizes.corrupt == total.corrupt == len(told)
     assert len(rows_of(spark, tmp_path / "events")) == total.events
-    assert all(len(row["text"]) <= lines.TEXT_MAX for row in ingested.corrupt.collect())
-    ingested.close()
+    assert all(len(row["text"]) <= lines.TEXT_MAX for row in answer.corrupt().collect())
+    answer.close()
 
 
 def test_the_rest_of_files_with_corrupt_lines_is_still_checked(
     spark: SparkSession, odd_files: Path, tmp_path: Path
 ) -> None:
-    ingested = ingest.ingest(spark, ingest.find([str(odd_files)]), tmp_path / "events")
-    runs = tables.sizes(ingested.outline)
-    found = check.checked(spark, tmp_path / "events", runs, check.survey(runs)).where("property IS NULL").collect()
+    answer = check.judge(spark, ingest.find([str(odd_files)]), tmp_path / "events")
+    found = answer.checked.where("property IS NULL").collect()
     said, reading = plain(odd_files)
     assert {row["run"] for row in found} == set(said)
     assert sum(row["ignored"] for row in found) == reading.ignored
-    ingested.close()
+    answer.close()
 
 
 def test_an_events_table_reads_as_the_lines_that_it_was_made_of(
     spark: SparkSession, odd_files: Path, tmp_path: Path
 ) -> None:
-    first = ingest.ingest(spark, ingest.find([str(odd_files)]), tmp_path / "audit" / "events")
+    first = check.judge(spark, ingest.find([str(odd_files)]), tmp_path / "audit" / "events")
     for named in ("audit", "audit/events", "audit/events/part-*.parquet"):
-        again = ingest.ingest(spark, ingest.find([str(tmp_path / named)]), tmp_path / "again")
+        again = check.judge(spark, ingest.find([str(tmp_path / named)]), tmp_path / "again")
         assert rows_of(spark, tmp_path / "again") == rows_of(spark, tmp_path / "audit" / "events")
         columns = ("run", "node", "inc", "file", "events", "first", "last", "end", "real")
         assert again.outline.select(*columns).exceptAll(first.outline.select(*columns)).isEmpty()
-        assert again.corrupt_lines == 0
+        assert again.sizes.corrupt == 0
         shutil.rmtree(tmp_path / "again")
         again.close()
     first.close()
@@ -327,14 +326,14 @@ def test_rows_of_a_table_that_are_no_events_are_corrupt(spark: SparkSession, tmp
     table = pa.Table.from_arrays(columns, schema=arrow_schema(EVENTS.columns)).to_pylist()
     table[1]["data"] = "{oh no"
     table[2]["kind"] = None
-    table[3] |= {"first": 5, "last": -(2**63)}
+    table[3] |= {"first": 2**63 - 1, "last": -(2**63)}
     table[4]["t"] = float("nan")
     (tmp_path / "in").mkdir()
     pq.write_table(pa.Table.from_pylist(table, arrow_schema(EVENTS.columns)), tmp_path / "in" / "events.parquet")
-    ingested = ingest.ingest(spark, ingest.find([str(tmp_path / "in")]), tmp_path / "events")
+    answer = check.judge(spark, ingest.find([str(tmp_path / "in")]), tmp_path / "events")
     assert rows_of(spark, tmp_path / "events") == trace[:1]
-    assert sorted(row["place"] for row in ingested.corrupt.collect()) == [1, 2, 3, 4]
-    ingested.close()
+    assert sorted(row["place"] for row in answer.corrupt().collect()) == [1, 2, 3, 4]
+    answer.close()
 
 
 def some_paths(tmp_path: Path) -> Iterator[tuple[str, str]]:
@@ -355,7 +354,7 @@ def test_parquet_of_something_else_is_refused(spark: SparkSession, tmp_path: Pat
     (tmp_path / "b.parquet").write_bytes(b"PAR1 or not")
     for name, text in (("a", "not the events of an audit"), ("b", "cannot be read")):
         with pytest.raises(UserError, match=text):
-            ingest.ingest(spark, ingest.find([str(tmp_path / f"{name}.parquet")]), tmp_path / "events")
+            check.judge(spark, ingest.find([str(tmp_path / f"{name}.parquet")]), tmp_path / "events")
 
 
 def test_a_line_without_end_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,5 +366,5 @@ def test_a_line_without_end_is_read_in_pieces(tmp_path: Path, monkeypatch: pytes
     file.write_bytes(b"x" * 10_000 + b"\n" + good.to_json().encode())
     found, told = taken([[Piece(str(file), 0, file.stat().st_size)]], tmp_path / "events")
     assert [event for _, event in found] == [good]
-    assert {row["what"] for row in told} == {"corrupt", "block", "outline"}
+    assert {row["what"] for row in told} == {"corrupt", "block", "outline", "chunk"}
     assert all(len(row["text"]) <= 1_000 for row in told if row["text"])

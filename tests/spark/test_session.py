@@ -174,11 +174,12 @@ def test_a_signal_cancels_the_job_and_the_session_goes_on(spark: SparkSession, t
         import os
         import time
 
+        taken = [*batches]  # Spark ends the Python of a cancelled task only if it waits for it: not while it feeds it
         fresh = mark.with_suffix(".new")
         fresh.write_text(str(os.getpid()))
         fresh.rename(mark)
         time.sleep(600)
-        yield from batches
+        yield from taken
 
     def interrupt() -> None:
         await_mark(mark)
@@ -230,10 +231,11 @@ def where(batches):
 def sleeper(mark):
     def sleep(batches):
         import os, time
+        taken = [*batches]  # as above
         mark.with_suffix(".new").write_text(str(os.getpid()))
         mark.with_suffix(".new").rename(mark)
         time.sleep(600)
-        yield from batches
+        yield from taken
     return sleep
 
 def say(what):
@@ -299,6 +301,29 @@ def test_whoever_is_interrupted_or_killed_while_spark_starts_leaves_no_jvm_behin
         assert not wait_gone([child.pid for child in started])
     if number == signal.SIGINT:
         assert not list(program.temporary.glob("coterie-*"))
+
+
+FAILS = """
+import sys
+from coterie.errors import UserError
+from coterie.spark.session import session
+from spark.cluster import FAST
+
+def fail(batches):
+    raise ValueError("the third wheel")
+
+try:
+    with session("fails", "local[1]", FAST) as spark:
+        spark.range(1).mapInArrow(fail, "id long").write.parquet(sys.argv[1])
+except UserError as error:
+    print(error)
+"""
+
+
+def test_an_error_that_ends_a_session_is_told_while_its_jvm_can_still_tell_it(tmp_path: Path) -> None:
+    with script(FAILS, [str(tmp_path / "table")], tmp_path / "program") as program:
+        assert program.end() == (0, ["Spark at local[1]: ValueError: the third wheel"])
+        assert program.errors() == ""
 
 
 def test_a_local_session_is_silent_and_leaves_nothing_behind_when_it_is_terminated(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tracescript import parse
 
 from coterie.sim.profiles import profile
 from coterie.sim.runner import trace_plan
+from coterie.spark.hops import parsed
 from coterie.spark.schema import TABLES
 from coterie.spark.statistics import CURVE, statistics
 from coterie.spark.tables import deliveries
@@ -182,13 +183,15 @@ def found(spark: SparkSession, simulated: list[Event]) -> Rows:
     events = [event for name, text in SCRIPTS.items() for event in parse(text, name).events] + skewed()
     events += hostile() + simulated
     table = frame(spark, events).cache()
-    tables = statistics(table, deliveries(table))
+    bundles = parsed(table).cache()
+    tables = statistics(table, deliveries(bundles), bundles)
     rows = {name: rows.collect() for name, rows in tables.items()}
     for contract in TABLES:
         if contract.name in tables:
             assert [(c, k) for c, k in tables[contract.name].dtypes] == [
                 (c, k) for c, (k, _) in contract.columns.items()
             ]
+    bundles.unpersist()
     table.unpersist()
     return rows
 

@@ -87,9 +87,11 @@ def found_in(out: Path, *names: str) -> Found:
     return sorted((row["run"], row["property"], row["text"]) for name in names for row in table(out, name))
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for it; not for ever, and not if the process that should do it has ended."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
         time.sleep(0.05)
 
@@ -196,9 +198,9 @@ def test_a_violation_is_told_while_its_run_goes_on_and_what_comes_late_is_set_as
 @contextmanager
 def coterie(*words: str) -> Iterator[subprocess.Popen[str]]:
     """The command, in a process of its own that does not outlive the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "coterie", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    env = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # a JVM that starts rather than runs fast
+    command = [sys.executable, "-m", "coterie", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     try:
         yield process
     finally:
@@ -269,12 +271,12 @@ def test_killed_in_a_batch_and_started_again_it_loses_no_violation_and_tells_non
     )  # fmt: skip
     sources = out / "checkpoint" / "sources" / "0"
     with coterie(*command) as process:
-        until(lambda: bool(table(out, "violations")), "the first violations")
+        until(lambda: bool(table(out, "violations")), "the first violations", process)
         before = len(list(sources.iterdir()))
         for name, segment in pieces[12:24]:
             write(folder, name, segment)
-        until(lambda: len(list(sources.iterdir())) > before, "the next files are seen")
-        until(lambda: in_a_batch(out), "it is in a batch")
+        until(lambda: len(list(sources.iterdir())) > before, "the next files are seen", process)
+        until(lambda: in_a_batch(out), "it is in a batch", process)
         kill(process)
     assert in_a_batch(out)
     for name, segment in pieces[24:]:
@@ -282,7 +284,7 @@ def test_killed_in_a_batch_and_started_again_it_loses_no_violation_and_tells_non
     expected, reading, _ = plain(folder)
     certain = [each for each in expected if "never sent" not in each[2]]
     with coterie(*command) as process:
-        until(lambda: len(table(out, "violations")) >= len(certain), "all that is certain")
+        until(lambda: len(table(out, "violations")) >= len(certain), "all that is certain", process)
         process.send_signal(signal.SIGTERM)
         answer = json.loads(process.communicate(timeout=PATIENCE)[0])
         assert process.returncode == 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
 SHOWN = 10
 """Violations, and lines that are no events, that are spelled out; all are in the tables."""
 SPLIT_ABOVE = 100_000
-SMALL = 100 << 20
-"""Bytes of traces that are audited before Java's better compiler has paid for itself."""
-QUICK = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 DESCRIPTION = """\
 Checks traces against the properties of docs/properties.md, as `coterie check` does and with the same verdict,
@@ -76,10 +71,14 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("audit: name the files or folders that traces were written to, or a folder to --stream")
     if options.split_above < 1:
         raise UserError(f"--split-above must be 1 at least, not {options.split_above}")
+    from coterie.spark.effort import settings_for
     from coterie.spark.session import interruptible, session
 
-    settings = QUICK if _size(options.traces) < SMALL else None
-    with session("coterie audit", options.master, settings) as spark, interruptible(spark), _Steps() as steps:
+    with (
+        session("coterie audit", options.master, settings_for(options.traces)) as spark,
+        interruptible(spark),
+        _Steps() as steps,
+    ):
         from coterie.spark.audit import audit, found
 
         out = Path(options.out)
@@ -90,13 +89,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(summary, shown)
     return 1 if summary.violations else 0
-
-
-def _size(paths: Sequence[str]) -> int:
-    """About how much there is to read. What is not there is complained of later."""
-    roots = [Path(name) for path in paths for name in ([path] if Path(path).exists() else glob(path, recursive=True))]
-    found = (file for root in roots for file in (root.rglob("*") if root.is_dir() else [root]))
-    return sum(file.stat().st_size * (10 if file.suffix == ".parquet" else 1) for file in found if file.is_file())
 
 
 class _Steps:

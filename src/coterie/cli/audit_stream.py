@@ -66,6 +66,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from coterie.spark.reach import need_spark
+
+    need_spark()
     watch = _watch(options)
     from coterie.spark import stream, stream_report
     from coterie.spark.session import session

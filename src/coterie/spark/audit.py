@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from coterie.audit import properties
 from coterie.errors import UserError
-from coterie.spark import check, ingest, report, statistics, tables
+from coterie.spark import check, hops, ingest, report, statistics, tables
 from coterie.spark.audit_folder import AuditFolder
 from coterie.spark.chunks import SETTINGS
 from coterie.spark.schema import CORRUPT, DELIVERIES, EVENTS, RUNS, TABLES, VIOLATIONS
@@ -29,7 +30,7 @@ from coterie.trace import Json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STEPS = 5
+STEPS = 4
 """Of which `Progress` is told."""
 
 Tell = Callable[[int, str], None]
@@ -82,38 +83,41 @@ def _audit(
     inputs = ingest.find(paths)
     folder = AuditFolder(out)
     folder.begin(paths, inputs.files, overwrite)
-    progress(0, f"reading {len(inputs.files):,} files")
-    ingested = ingest.ingest(spark, inputs, folder.path / EVENTS.name)
-    if ingested.corrupt_lines:
-        folder.write(CORRUPT, ingested.corrupt)
+    progress(0, f"reading and checking {len(inputs.files):,} files")
+    judged = check.judge(spark, inputs, folder.path / EVENTS.name, whole_max)
+    sizes = judged.sizes
+    if sizes.corrupt:
+        folder.write(CORRUPT, judged.corrupt())
     else:
         folder.write_empty(CORRUPT)
-    progress(1, "looking at what there is")
-    runs = tables.sizes(ingested.outline)
-    sizes = check.survey(runs, whole_max)
     if not sizes.runs:
         raise _nothing(spark, folder, paths)
     # What SQL shuffles is less than the events: as many partitions as the check has tasks will do.
-    spark.conf.set("spark.sql.shuffle.partitions", max(parallelism(spark), check.tasks(sizes.events)))
-    progress(2, f"checking every property of {sizes.runs:,} runs")
-    checked = check.checked(spark, folder.path / EVENTS.name, runs, sizes, whole_max).persist()
-    folder.write(VIOLATIONS, checked.where("property IS NOT NULL").select(*VIOLATIONS.columns))
+    partitions = max(parallelism(spark), check.tasks(sizes.events))
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    if sizes.clean:
+        folder.write_empty(VIOLATIONS)
+    else:
+        folder.write(VIOLATIONS, judged.checked.where("property IS NOT NULL").select(*VIOLATIONS.columns))
     events = folder.read(spark, EVENTS)
-    progress(3, "writing tables")
-    written = tables.normalise(events, ingested.outline, checked)
+    progress(1, f"writing tables of {sizes.runs:,} runs")
+    # On disk, because it grows with the traces.
+    bundles = hops.parsed(events).repartition(partitions, *hops.MEETING).persist(StorageLevel.DISK_ONLY)
+    written = tables.normalise(events, judged.outline, judged.checked, bundles)
     for table in TABLES:
         if table.name in written:
             folder.write(table, written[table.name])
-    progress(4, "statistics and report")
-    measured = statistics.statistics(events, folder.read(spark, DELIVERIES))
+    progress(2, "statistics")
+    measured = statistics.statistics(events, folder.read(spark, DELIVERIES), bundles)
     for table in TABLES:
         if table.name in measured:
             folder.write(table, measured[table.name])
-    summary = summarise(spark, folder, ingested.corrupt_lines)
+    progress(3, "the report")
+    summary = summarise(spark, folder, sizes.corrupt)
     report.write(spark, folder.path, summary)
     folder.note({"state": "done", **summary.to_json()})
-    ingested.close()
-    checked.unpersist()
+    judged.close()
+    bundles.unpersist()
     return summary
 
 

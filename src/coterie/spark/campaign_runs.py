@@ -44,7 +44,10 @@ MEMORY_MAX = 8 * 2**30
 COLLECT_EVENTS = 200_000
 """The garbage of so many events is collected at once."""
 
-CODE = ("audit", "group", "runtime/base.py", "sim", "errors.py", "settings.py", "trace.py")
+CODE = (
+    "amqp", "audit", "broker", "group", "runtime/base.py", "sim",
+    "durations.py", "errors.py", "settings.py", "trace.py",
+)  # fmt: skip
 """What the outcome of a run depends on, within the package."""
 NO_CODE = (
     "audit/files.py", "sim/diagram.py", "sim/mutants.py", "sim/mutants_vs.py", "sim/mutation.py", "sim/mutations.py",

@@ -6,14 +6,14 @@ Spark and Python, by the thousand: neither knows what is in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from coterie.spark.rows import events_of, segments
+from coterie.spark.rows import arrow_schema, events_of, segments
 from coterie.spark.schema import EVENT_COLUMNS
 from coterie.trace import Event
 
@@ -23,30 +23,21 @@ CHUNK: dict[str, tuple[str, str]] = {
     "place": ("bigint", "of the first of them"),
     "payload": ("binary", "the events and their places"),
 }
-CHUNK_DDL = ", ".join(f"`{name}` {kind}" for name, (kind, _) in CHUNK.items())
 SETTINGS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20)}
 """What a session needs for them: rows are of any size here, and only so much of them is handed to Python at a time."""
 
-_SCHEMA = pa.schema([("run", pa.string()), ("file", pa.string()), ("place", pa.int64()), ("payload", pa.binary())])
-_COLUMNS = [*EVENT_COLUMNS, "place"]
+_SCHEMA = arrow_schema(CHUNK)
+COLUMNS = [*EVENT_COLUMNS, "place"]
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def gathered(files: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of numbers of `files`, which are of the events table -> batches of CHUNK."""
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            with pq.ParquetFile(files[number]) as file:
-                for group in range(file.num_row_groups):
-                    yield _chunks(file.read_row_group(group, use_threads=False))
-
-
-def _chunks(events: pa.Table) -> pa.RecordBatch:
+def chunked(events: pa.Table) -> pa.RecordBatch:
+    """Rows of the events table -> rows of CHUNK."""
     batch = _sorted(events.combine_chunks().to_batches()[0])
     pieces = [*segments(batch.column("run"), batch.column("file"))]
-    slim = batch.select(_COLUMNS)
+    slim = batch.select(COLUMNS)
     starts = pa.array([start for start, _ in pieces])
-    payloads = [_packed(slim.slice(start, stop - start)) for start, stop in pieces]
+    payloads = [packed(slim.slice(start, stop - start)) for start, stop in pieces]
     heads = [batch.column(name).take(starts) for name in ("run", "file", "place")]
     return pa.RecordBatch.from_arrays([*heads, pa.array(payloads, pa.binary())], schema=_SCHEMA)
 
@@ -63,33 +54,68 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pa.array(np.lexsort((places, homes))))
 
 
-def _packed(batch: pa.RecordBatch) -> bytes:
+def packed(batch: pa.RecordBatch) -> bytes:
+    """The value that holds a chunk."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
         writer.write_batch(batch)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
+    value: bytes = sink.getvalue().to_pybytes()
+    return value
 
 
-def runs_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, list[Event], int]]:
-    """Batches of CHUNK, sorted by run, file and place -> each run with its events and its number of files."""
-    name: str | None = None
-    events: list[Event] = []
-    places: list[int] = []
-    files: set[str] = set()
-    for batch in batches:
+def unpacked(payload: bytes) -> Iterator[pa.RecordBatch]:
+    yield from pa.ipc.open_stream(payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A run, put together from its chunks."""
+
+    name: str
+    events: list[Event] | None
+    """In the order of the file, if it is one; None if there are too many."""
+    count: int
+    files: int
+
+
+class Gathering:
+    """Runs from chunks that come sorted by run, file and place. It holds one run, of so many events at most."""
+
+    def __init__(self, events_max: int) -> None:
+        self._events_max = events_max
+        self._name: str | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._events: list[Event] = []
+        self._places: list[int] = []
+        self._files: set[str] = set()
+        self._count = 0
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[Gathered]:
+        """The runs that are over with these rows of CHUNK."""
         columns = (batch.column(key).to_pylist() for key in ("run", "file", "payload"))
         for run, file, payload in zip(*columns, strict=True):
-            if run != name:
-                if name is not None:
-                    yield name, _in_order(events, places, len(files)), len(files)
-                name, events, places, files = run, [], [], set()
-            for piece in pa.ipc.open_stream(payload):
-                events += events_of(piece)
-                places += piece.column("place").to_pylist()
-            files.add(file)
-    if name is not None:
-        yield name, _in_order(events, places, len(files)), len(files)
+            if run != self._name:
+                yield from self.finish()
+                self._name = run
+            self._files.add(file)
+            for piece in unpacked(payload):
+                self._count += piece.num_rows
+                if self._count <= self._events_max:
+                    self._events += events_of(piece)
+                    self._places += piece.column("place").to_pylist()
+                else:
+                    self._events, self._places = [], []
+
+    def finish(self) -> Iterator[Gathered]:
+        """The last one."""
+        if self._name is not None:
+            whole = self._count <= self._events_max
+            events = _in_order(self._events, self._places, len(self._files)) if whole else None
+            yield Gathered(self._name, events, self._count, len(self._files))
+        self._name = None
+        self._begin()
 
 
 def _in_order(events: list[Event], places: list[int], files: int) -> list[Event]:

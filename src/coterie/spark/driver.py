@@ -55,19 +55,15 @@ def driver(settings: Mapping[str, str], folder: Path) -> Iterator[SparkContext]:
     before = pyspark.SparkContext._gateway, pyspark.SparkContext._jvm
     pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
     try:
-        with (
-            environment(changes),
-            _quiet(),
-            _jvm(conf, log, folder) as gateway,
-            reported(settings["spark.master"]),  # in the JVM's lifetime, because that has to tell what its errors are
-            _ended_by_itself(gateway.proc, log),
-        ):
+        with environment(changes), _quiet(), _jvm(conf, log, folder) as gateway:
             try:
-                with same_handler(signal.SIGINT):  # PySpark's own does not do what it is for: see interrupt.py
-                    context = pyspark.SparkContext(conf=conf, gateway=gateway)
-                # It would print a traceback if the JVM went away, which whoever waits for that JVM notices too.
-                context._accumulatorServer.handle_error = _ignore  # type: ignore[method-assign]
-                yield context
+                # While the JVM is there: it has to tell what its errors are.
+                with reported(settings["spark.master"]), _ended_by_itself(gateway.proc, log):
+                    with same_handler(signal.SIGINT):  # PySpark's own does not do what it is for: see interrupt.py
+                        context = pyspark.SparkContext(conf=conf, gateway=gateway)
+                    # It would print a traceback if the JVM went away, which whoever waits for that JVM notices too.
+                    context._accumulatorServer.handle_error = _ignore  # type: ignore[method-assign]
+                    yield context
             finally:
                 _stop(gateway)
     finally:

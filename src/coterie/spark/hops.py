@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 DATA = "conn bigint, `to` string, app boolean"
 """What an event's data may say about a bundle."""
+KINDS = ("send", "receive", "deliver", "ordered", "held", "retransmit", "ack")
 BUNDLE = ("run", "sender", "first", "conn", "dest")
+MEETING = ("run", "sender")
 NO_CONN = -1
 """Of multicasts: nulls never join."""
 
@@ -40,40 +42,53 @@ def me() -> Column:
     return F.concat("node", F.lit("#"), "inc")
 
 
-def bundles(events: DataFrame, *kinds: str) -> DataFrame:
-    """Events of those kinds with what they say of a bundle; `dest` is 'all' or the receiver."""
-    parsed = F.from_json("data", DATA)
-    conn, to = parsed["conn"], parsed["to"]
-    receiver = F.when(F.col("kind") == "send", F.coalesce(to, F.lit("all"))).when(conn.isNull(), "all").otherwise(me())
-    return events.where(F.col("kind").isin(*kinds) & F.col("sender").isNotNull() & F.col("first").isNotNull()).select(
-        "run", "node", "inc", "kind", "t", "sender", "first", "count",
+def parsed(events: DataFrame) -> DataFrame:
+    """The events that are about bundles, with what their data says of them: what everything here is made from.
+
+    Parsing is most of the work, so whoever makes several tables keeps this. If it is also dealt out by MEETING, bundles
+    meet their sends without being moved again.
+    """
+    known = events.where(F.col("kind").isin(*KINDS)).withColumn("said", F.from_json("data", DATA))
+    return known.select(
+        "run", "node", "inc", "n", "kind", "t", "view", "pos", "sender", "first", "last", "count",
         origin().alias("origin"),
         moment().alias("at"),
-        me().alias("me"),
-        F.coalesce(conn, F.lit(NO_CONN)).alias("conn"),
-        receiver.alias("dest"),
-        F.coalesce(parsed["app"], F.lit(True)).alias("app"),
+        F.col("said.conn").alias("conn"),
+        F.col("said.to").alias("to"),
+        F.coalesce("said.app", F.lit(True)).alias("app"),
     )  # fmt: skip
 
 
-def hops(events: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Rows of origin, run, hop, seconds."""
+def bundles(found: DataFrame, *kinds: str) -> DataFrame:
+    """Of what is `parsed`, the events of those kinds; `dest` is 'all' or the receiver."""
+    to_one = F.col("conn").isNotNull()
+    dest = F.when(F.col("kind") == "send", F.coalesce("to", F.lit("all"))).when(to_one, me()).otherwise("all")
+    return found.where(F.col("kind").isin(*kinds) & F.col("sender").isNotNull() & F.col("first").isNotNull()).select(
+        "run", "node", "inc", "n", "kind", "t", "at", "view", "pos", "sender", "first", "count", "origin", "app",
+        me().alias("me"),
+        F.coalesce("conn", F.lit(NO_CONN)).alias("conn"),
+        dest.alias("dest"),
+    )  # fmt: skip
+
+
+def hops(found: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Rows of origin, run, hop, seconds, of what is `parsed`."""
     columns = ("origin", "run", "hop", "seconds")
     delivered = deliveries.where(F.col("latency").isNotNull() & (F.col("sender") != me())).select(
         "origin", "run", F.lit("send to deliver").alias("hop"), F.col("latency").alias("seconds")
     )
-    return _arrivals(events).select(*columns).unionByName(delivered).unionByName(_held(events).select(*columns))
+    return _arrivals(found).select(*columns).unionByName(delivered).unionByName(_held(found).select(*columns))
 
 
-def _sent(events: DataFrame) -> DataFrame:
+def sent(found: DataFrame) -> DataFrame:
     """Each bundle of the application once, even if its event was read twice."""
-    sends = bundles(events, "send").where("app")
+    sends = bundles(found, "send").where("app")
     return sends.groupBy(*BUNDLE).agg(F.min("at").alias("sent_at"))
 
 
-def _arrivals(events: DataFrame) -> DataFrame:
+def _arrivals(found: DataFrame) -> DataFrame:
     """What happened to each bundle at each member that it came to."""
-    others = bundles(events, "receive", "deliver", "ordered").where("sender != me")
+    others = bundles(found, "receive", "deliver", "ordered").where("sender != me")
 
     def when(kind: str, what: str) -> Column:
         return F.min(F.when(F.col("kind") == kind, F.col(what)))
@@ -84,14 +99,14 @@ def _arrivals(events: DataFrame) -> DataFrame:
         when("ordered", "at").alias("ordered_at"),
         F.min(F.when((F.col("kind") == "deliver") & F.col("app"), F.col("t"))).alias("delivered_t"),
     )
-    found = F.array(
+    spans = F.array(
         _hop("send to receive", F.col("received_at") - F.col("sent_at")),
         _hop("receive to deliver", F.col("delivered_t") - F.col("received_t")),
         _hop("send to ordered", F.col("ordered_at") - F.col("sent_at")),
     )
-    joined = arrived.join(_sent(events), list(BUNDLE), "left")
-    return joined.select("origin", "run", F.explode(found).alias("found")).select(
-        "origin", "run", "found.hop", "found.seconds"
+    joined = arrived.join(sent(found), list(BUNDLE), "left")
+    return joined.select("origin", "run", F.explode(spans).alias("span")).select(
+        "origin", "run", "span.hop", "span.seconds"
     ).where("seconds IS NOT NULL")  # fmt: skip
 
 
@@ -99,12 +114,12 @@ def _hop(name: str, seconds: Column) -> Column:
     return F.struct(F.lit(name).alias("hop"), seconds.alias("seconds"))
 
 
-def _held(events: DataFrame) -> DataFrame:
+def _held(found: DataFrame) -> DataFrame:
     """From a send until its sender was told that the bundle's place in the order is held."""
-    said, kind = F.from_json("data", DATA), F.col("kind")
-    own = (F.col("sender") == me()) & said["conn"].isNull() & F.coalesce(said["app"], F.lit(True))
-    rows = events.where((kind.isin("send", "ordered") & own) | (kind == "held")).select(
-        "run", "node", "inc", "view", "pos", "first", "kind", "t", origin().alias("origin")
+    kind = F.col("kind")
+    own = (F.col("sender") == me()) & F.col("conn").isNull() & F.col("app")
+    rows = found.where((kind.isin("send", "ordered") & own) | (kind == "held")).select(
+        "run", "node", "inc", "view", "pos", "first", "kind", "t", "origin"
     )
     same = Window.partitionBy("run", "node", "inc", "first")
     # What is held up to a position is held below it: the first word of any position from ours on counts.

@@ -31,6 +31,8 @@ PARQUET = ".parquet"
 TASK_BYTES = 32 << 20
 """Of lines, for one task: a second or two of work."""
 TASKS_MIN = 8
+LINE_BYTES = 160
+"""Of an event, more or less."""
 _DDL = ", ".join(f"`{name}` {kind}" for name, (kind, _) in FOUND.items())
 
 
@@ -45,20 +47,6 @@ class Inputs:
     @property
     def files(self) -> list[Path]:
         return [*self.lines, *self.tables]
-
-
-@dataclass(slots=True)
-class Ingested:
-    """What was read. Both are small beside the events themselves, which are in the folder."""
-
-    outline: DataFrame
-    """What each incarnation wrote into each file: run, node, inc, file and what intake.FOUND says of them."""
-    corrupt: DataFrame
-    corrupt_lines: int
-    _found: DataFrame
-
-    def close(self) -> None:
-        self._found.unpersist()
 
 
 def find(paths: Sequence[str]) -> Inputs:
@@ -77,17 +65,20 @@ def find(paths: Sequence[str]) -> Inputs:
     )
 
 
-def ingest(spark: SparkSession, inputs: Inputs, events: Path) -> Ingested:
-    """Read all that into the folder `events`. It is done when this returns."""
+def read(spark: SparkSession, inputs: Inputs, events: Path) -> DataFrame:
+    """FOUND. Whoever computes it has all that read into the folder `events`."""
     for file in inputs.tables:
         _must_be_events(file)
     tasks = planned(inputs)
     events.mkdir(parents=True, exist_ok=True)
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
-    found = numbers.mapInArrow(partial(take_in, tasks, str(events)), _DDL).persist()
-    counts = {row["what"]: row["count"] for row in found.groupBy("what").count().collect()}
-    outline = found.where("what = 'outline'").withColumnRenamed("count", "events")
-    return Ingested(outline, _corrupt(found), counts.get("corrupt", 0), found)
+    return numbers.mapInArrow(partial(take_in, tasks, str(events)), _DDL)
+
+
+def about(inputs: Inputs) -> int:
+    """How many events there may be."""
+    rows = sum(int(pq.read_metadata(file).num_rows) for file in inputs.tables)
+    return sum(map(_size, inputs.lines)) // LINE_BYTES + rows
 
 
 def planned(inputs: Inputs) -> list[list[Piece]]:
@@ -128,8 +119,8 @@ def _must_be_events(file: Path) -> None:
         raise UserError(f"{file}: is Parquet, but not the events of an audit: name the folder `events` of one")
 
 
-def _corrupt(found: DataFrame) -> DataFrame:
-    """CORRUPT, with the number of the line as its place: lines in the blocks before, and number in its own."""
+def corrupt(found: DataFrame) -> DataFrame:
+    """CORRUPT of FOUND, with the number of the line as its place: lines in the blocks before, and number in its own."""
     along = Window.partitionBy("file").orderBy("place", "what")  # "block" stands before "corrupt"
     upto, lines_here = F.sum("count").over(along), F.last("count", ignorenulls=True).over(along)
     begin = F.last(F.when(F.col("what") == "block", F.col("place")), ignorenulls=True).over(along)

@@ -2,7 +2,7 @@
 
 Python and Arrow do this without Spark's help: a task opens the files it was told to, parses them (lines.py) and writes
 its part of the events table under a name of its own, whole or not at all, so that a task that is run twice does no
-harm. Spark gets what is small: an outline of the events, and the lines that are none.
+harm. Spark gets the events in chunks, for who checks them, an outline of them, and the lines that are none.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from coterie.errors import UserError
 from coterie.spark import lines
+from coterie.spark.chunks import chunked
 from coterie.spark.rows import arrow_schema
 from coterie.spark.schema import EVENTS
 
@@ -31,9 +32,9 @@ GROUP_ROWS = 128 * 1024
 """Events that are written at a time."""
 
 FOUND: dict[str, tuple[str, str]] = {
-    "what": ("string", "outline, corrupt or block"),
+    "what": ("string", "chunk, outline, corrupt or block"),
     "file": ("string", "where it was read"),
-    "place": ("bigint", "of a corrupt line; of a block, where it begins"),
+    "place": ("bigint", "of a corrupt line or of a chunk's first event; of a block, where it begins"),
     "count": ("bigint", "events of an incarnation; lines of a block"),
     "text": ("string", "the corrupt line"),
     "reason": ("string", "what is wrong with it"),
@@ -46,6 +47,7 @@ FOUND: dict[str, tuple[str, str]] = {
     "last": ("double", ""),
     "end": ("bigint", "the highest number and, in the last two bits, the index of its kind in ENDS"),
     "real": ("boolean", "some event has a wall clock"),
+    "payload": ("binary", "of a chunk: chunks.CHUNK"),
 }
 """What a task tells Spark."""
 ENDS = ("", "stop", "crash", "truncated")
@@ -77,10 +79,12 @@ def _take_in(pieces: Sequence[Piece], part: Part) -> Iterator[pa.RecordBatch]:
         for batch in chain(from_lines, from_tables):
             if batch.column("run").null_count == 0:
                 part.add(batch)
+                yield from part.chunks()
             else:
                 is_block = batch.column("reason").is_null()
                 what = pc.if_else(is_block, "block", "corrupt")
                 yield _found(batch.num_rows, what=what, **{name: batch.column(name) for name in _NOTED})
+    yield from part.chunks()
     yield from part.outline()
 
 
@@ -93,7 +97,7 @@ def _lines(pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
         for data in _read(piece):
             if b"\r" in data:
                 data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            value = pa.array(data.removesuffix(b"\n").split(b"\n"), pa.binary())
+            value = pc.split_pattern(pa.array([data.removesuffix(b"\n")], pa.binary()), b"\n").flatten()
             file, block = pa.repeat(piece.file, len(value)), pa.repeat(piece.begin, len(value))
             yield pa.RecordBatch.from_arrays([value, file, block], names=["value", "file", "block"])
 
@@ -132,6 +136,7 @@ class Part:
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
         self._outlines: list[pa.Table] = []
+        self._fresh_chunks: list[pa.RecordBatch] = []
 
     def __enter__(self) -> None:
         pass
@@ -149,6 +154,7 @@ class Part:
                 self._writer = pq.ParquetWriter(self._fresh, _EVENTS_SCHEMA, compression="snappy")
             self._writer.write_table(table, row_group_size=2 * GROUP_ROWS)
             self._outlines.append(outlined(table))
+            self._fresh_chunks.append(chunked(table))
             self._waiting, self._rows = [], 0
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -160,6 +166,13 @@ class Part:
                 self._fresh.replace(self._path)
             else:
                 os.unlink(self._fresh)
+
+    def chunks(self) -> Iterator[pa.RecordBatch]:
+        """Of the events that were written since this was asked."""
+        for batch in self._fresh_chunks:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield _found(batch.num_rows, what=pa.repeat("chunk", batch.num_rows), **columns)
+        self._fresh_chunks = []
 
     def outline(self) -> Iterator[pa.RecordBatch]:
         for table in self._outlines:

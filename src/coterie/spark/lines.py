@@ -54,6 +54,8 @@ CANONICAL_DATA = f"^{_DATA}$"
 ODD_DATA = r'"(?:conn|number)":(?:[^-0-9]|-?[0-9]+[.eE])|"(?:to|peer|leader|mode)":[^"]'
 """A key that folds use, with a value that it must not have; also where it stands deeper and does no harm."""
 _MARK = ',"data":'
+_FAR = 2**62
+"""Beyond it, a difference may not fit."""
 
 
 def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,11 +86,14 @@ def verified(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         event = batch.select(list(EVENT_COLUMNS)).cast(EVENT_SCHEMA)
         here = _here(batch.column("file"), batch.column("place"))
         data = event.column("data")
-        certain = pc.and_(_is_range(event), pc.fill_null(_matches(data, CANONICAL_DATA), True))
+        usual = pc.and_(pc.match_substring_regex(data, CANONICAL_DATA), _is_usual(data))
+        certain = pc.and_(_is_range(event), pc.fill_null(usual, True))
         for name in _REQUIRED:
             certain = pc.and_(certain, event.column(name).is_valid())
-        for name in ("t", "wall"):
-            certain = pc.and_(certain, pc.fill_null(pc.less(pc.abs(event.column(name)), float(WHOLE_MAX)), True))
+        for name, limit in (("t", float(WHOLE_MAX)), ("wall", float(WHOLE_MAX)), ("first", _FAR), ("last", _FAR)):
+            column = event.column(name)
+            inside = pc.and_(pc.greater(column, -limit), pc.less(column, limit))
+            certain = pc.and_(certain, pc.fill_null(inside, True))
         yield from _events(event.filter(certain), here.filter(certain))
         rest = pc.invert(certain)
         yield from _doubtful(event.filter(rest).to_pylist(), here.filter(rest), _line_of_row)
@@ -96,21 +101,27 @@ def verified(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _parse(value: pa.Array, here: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     text = _decoded(value)
-    certain = _matches(text, CANONICAL)
-    lines, there = text.filter(certain), here.filter(certain)
+    certain = pc.match_substring_regex(text, CANONICAL)
+    lines, there = _filtered(text, certain), _filtered(here, certain)
     if len(lines):
         event = _columns(lines)
-        good = _is_range(event)
-        yield from _events(event.filter(good), there.filter(good))
+        good = pc.and_(_is_range(event), pc.fill_null(_is_usual(event.column("data")), True))
+        yield from _events(_filtered(event, good), _filtered(there, good))
         bad = pc.invert(good)
         yield from _doubtful(lines.filter(bad).to_pylist(), there.filter(bad), str)
     rest = pc.and_(pc.invert(certain), pc.greater(pc.binary_length(value), 0))
     yield from _doubtful(value.filter(rest).to_pylist(), here.filter(rest), _replaced)
 
 
-def _matches(text: pa.Array, pattern: str) -> pa.Array:
-    """Which of these are as that pattern says, and have nothing odd in their data."""
-    return pc.and_(pc.match_substring_regex(text, pattern), pc.invert(pc.match_substring_regex(text, ODD_DATA)))
+def _filtered(rows: Any, wanted: pa.Array) -> Any:
+    """Mostly all of them are wanted, and nothing has to be copied."""
+    return rows if wanted.true_count == len(wanted) else rows.filter(wanted)
+
+
+def _is_usual(data: pa.Array) -> pa.Array:
+    """Whether there is nothing odd in it. The same few texts come again and again: each is looked at once."""
+    encoded = data.dictionary_encode()
+    return pc.invert(pc.match_substring_regex(encoded.dictionary, ODD_DATA)).take(encoded.indices)
 
 
 def _decoded(value: pa.Array) -> pa.Array:

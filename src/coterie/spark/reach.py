@@ -12,6 +12,11 @@ REACH_SECONDS = 5.0
 """How long a master or a server may take to accept a connection."""
 
 
+def need_spark() -> None:
+    """Raises UserError if what every job needs is not installed."""
+    need("numpy", "pandas", "pyarrow", "pyspark", extra="spark")
+
+
 def need(*modules: str, extra: str) -> None:
     """Raise UserError if one of these modules is not installed."""
     if missing := [module for module in modules if not _installed(module)]:

@@ -20,7 +20,7 @@ from coterie.trace import Event, Json
 
 TYPES = {
     "string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(),
-    "array<string>": pa.list_(pa.string()), "array<double>": pa.list_(pa.float64()),
+    "binary": pa.binary(), "array<string>": pa.list_(pa.string()), "array<double>": pa.list_(pa.float64()),
 }  # fmt: skip
 """Spark's types as Arrow has them."""
 REPEATED = ("run", "node", "kind", "view", "sender", "queue")

@@ -21,7 +21,7 @@ from coterie.errors import UserError
 from coterie.spark.driver import driver, environment
 from coterie.spark.interrupt import handled_by, interruptible, stop_at_once
 from coterie.spark.package import packed
-from coterie.spark.reach import need, reach
+from coterie.spark.reach import need_spark, reach
 from coterie.spark.trouble import reported, shown
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def session(name: str, master: str | None = None, settings: Mapping[str, str] | 
     Where this process has a local session already (a notebook, a test), the block gets one on the same context, which
     goes on after it. Raises UserError if there can be no session, or for what Spark raises in the block.
     """
-    need("numpy", "pandas", "pyarrow", "pyspark", extra="spark")
+    need_spark()
     master = master or LOCAL
     wanted = {**SETTINGS, **(settings or {})}
     with (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from coterie.spark.durations import durations
-from coterie.spark.hops import DATA, bundles, hops, me, moment, origin
+from coterie.spark.hops import bundles, hops, me, moment
 from coterie.spark.schema import DURATIONS, LATENCY, THROUGHPUT, TRAFFIC, Table
 
 if TYPE_CHECKING:
@@ -30,13 +30,14 @@ ACCURACY = 10_000
 """Of percentiles: at most one in so many is on the wrong side."""
 
 
-def statistics(events: DataFrame, deliveries: DataFrame) -> dict[str, DataFrame]:
-    """The tables by name. `events` and `deliveries` are as schema.py has them; nothing is computed yet."""
+def statistics(events: DataFrame, deliveries: DataFrame, found: DataFrame) -> dict[str, DataFrame]:
+    """The tables by name. `events` and `deliveries` are as schema.py has them, `found` is what hops.parsed makes of the
+    events; nothing is computed yet."""
     return {
-        LATENCY.name: _shape(LATENCY, _percentiles(hops(events, deliveries), "hop")),
+        LATENCY.name: _shape(LATENCY, _percentiles(hops(found, deliveries), "hop")),
         DURATIONS.name: _shape(DURATIONS, _percentiles(durations(events), "what")),
-        TRAFFIC.name: _shape(TRAFFIC, _traffic(events)),
-        THROUGHPUT.name: _shape(THROUGHPUT, _throughput(events)),
+        TRAFFIC.name: _shape(TRAFFIC, _traffic(found)),
+        THROUGHPUT.name: _shape(THROUGHPUT, _throughput(events, found)),
     }
 
 
@@ -57,15 +58,12 @@ def _percentiles(measured: DataFrame, name: str) -> DataFrame:
     return found.withColumns(at)
 
 
-def _traffic(events: DataFrame) -> DataFrame:
+def _traffic(found: DataFrame) -> DataFrame:
     kind = F.col("kind")
-    data = F.from_json("data", DATA)
-    app = F.coalesce(data["app"], F.lit(True))
-    counted = events.where(kind.isin("send", "deliver", "retransmit", "ack")).select(
-        "run", origin().alias("origin"), kind, "count",
-        app.alias("app"),
+    counted = found.where(kind.isin("send", "deliver", "retransmit", "ack")).select(
+        "run", "origin", kind, "count", "app",
         (F.coalesce("last", "first") - F.col("first") + 1).alias("numbers"),
-        (data["conn"].isNotNull() & (data["to"] != me())).alias("to_other"),
+        (F.col("conn").isNotNull() & (F.col("to") != me())).alias("to_other"),
     )  # fmt: skip
 
     def many(condition: Column, what: Column | None = None) -> Column:
@@ -84,11 +82,11 @@ def _traffic(events: DataFrame) -> DataFrame:
     return both.withColumn("acks_per_unicast", F.try_divide("acks", "unicasts"))
 
 
-def _throughput(events: DataFrame) -> DataFrame:
+def _throughput(events: DataFrame, found: DataFrame) -> DataFrame:
     begins = events.groupBy("run").agg(F.min(moment()).alias("begin"))
     since = F.least(F.col("at") - F.col("begin"), F.lit(SECONDS_MAX))
     return (
-        bundles(events, "deliver")
+        bundles(found, "deliver")
         .where("app")
         .join(begins, "run")
         .groupBy("origin", "run", "node", F.floor(since).alias("second"))

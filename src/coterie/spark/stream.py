@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from coterie.audit.files import SUFFIX
 from coterie.audit.live import Patience
 from coterie.errors import UserError
@@ -44,6 +46,10 @@ SETTINGS = {
 PARTITIONS_MAX = 32
 POLL = 0.2
 STOP_SECONDS = 30.0
+NOT_INSTALLED = (
+    "a stream through Spark Connect needs Coterie installed in the Python that the server runs (PYSPARK_PYTHON there): "
+    "Spark sends packages to tasks, but not to what it runs after each batch"
+)
 BUSY = ("Initializing", "Processing new data")
 """What Spark says of a query that is at work on something, or has not even looked yet."""
 
@@ -156,9 +162,14 @@ class Stream:
         writer = rows.writeStream.queryName("coterie audit").outputMode("append")
         writer = writer.foreachBatch(partial(tables.write_batch, str(watch.out.absolute())))
         writer = writer.option("checkpointLocation", str(watch.checkpoint.absolute()))
-        if watch.available_now:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{round(watch.trigger * 1000)} milliseconds").start()
+        every = f"{round(watch.trigger * 1000)} milliseconds"
+        writer = writer.trigger(availableNow=True) if watch.available_now else writer.trigger(processingTime=every)
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if "No module named 'coterie'" in str(error):
+                raise UserError(NOT_INSTALLED) from error
+            raise
 
     def follow(self, stopped: threading.Event, news: Callable[[Seen], None]) -> None:
         """Until it is told to stop, or has done what it was to do. `news` is called after each batch."""
@@ -202,7 +213,8 @@ class Stream:
 
     def stop(self) -> None:
         """Between two batches, if that can be had soon: else the next start begins with one of them again."""
-        until = time.monotonic() + STOP_SECONDS
+        # What is available now has no pause between batches: there is nothing to wait for.
+        until = time.monotonic() + (0.0 if self._watch.available_now else STOP_SECONDS)
         while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < until:
             time.sleep(POLL / 10)
         aside(self._query.stop, STOP_SECONDS)

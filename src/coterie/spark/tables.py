@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from coterie.spark.hops import DATA, NO_CONN, me, moment, origin
+from coterie.spark.hops import BUNDLE, NO_CONN, bundles, me, origin, sent
 from coterie.spark.intake import ENDS
 from coterie.spark.schema import DELIVERIES, MEMBERS, RUNS, VIEWS, Table
 
@@ -23,18 +23,13 @@ WORLD = "world"
 VIEW_DATA = "members array<string>, before string, agreed boolean, subgroups string"
 
 
-def sizes(outline: DataFrame) -> DataFrame:
-    """Each run with its number of events and files: what the check has to know beforehand. (Of outlines: intake.py.)"""
-    return outline.groupBy("run").agg(F.sum("events").alias("events"), F.count_distinct("file").alias("files"))
-
-
-def normalise(events: DataFrame, outline: DataFrame, checked: DataFrame) -> dict[str, DataFrame]:
-    """The tables by name. `outline` and `checked` are of the same events."""
+def normalise(events: DataFrame, outline: DataFrame, checked: DataFrame, found: DataFrame) -> dict[str, DataFrame]:
+    """The tables by name. `outline`, `checked` and `found` (hops.parsed) are of the same events."""
     return {
         RUNS.name: runs(outline, checked),
         MEMBERS.name: members(outline, checked),
         VIEWS.name: views(events),
-        DELIVERIES.name: deliveries(events),
+        DELIVERIES.name: deliveries(found),
     }
 
 
@@ -79,25 +74,12 @@ def views(events: DataFrame) -> DataFrame:
     }))  # fmt: skip
 
 
-def deliveries(events: DataFrame) -> DataFrame:
-    said = F.from_json("data", DATA)
-    bundles = events.where("kind IN ('send', 'deliver') AND sender IS NOT NULL AND first IS NOT NULL").select(
-        "run", "node", "inc", "n", "t", "kind", "view", "pos", "sender", "first", "count",
-        origin().alias("origin"), moment().alias("at"), said.alias("said"),
-    ).where(F.coalesce("said.app", F.lit(True)))  # fmt: skip
-    conn = F.coalesce("said.conn", F.lit(NO_CONN))
-    to = F.when(F.col("said.conn").isNull(), "all").otherwise(me())
-    sends = (
-        bundles.where("kind = 'send'")
-        .groupBy("run", "sender", "first", conn.alias("conn"), F.coalesce("said.to", F.lit("all")).alias("dest"))
-        .agg(F.min("at").alias("sent"))
-    )
-    delivered = bundles.where("kind = 'deliver'").withColumns({"conn": conn, "dest": to})
-    found = delivered.join(sends, ["run", "sender", "first", "conn", "dest"], "left")
-    return _shape(
-        DELIVERIES,
-        found.withColumns({"multicast": F.col("conn") == NO_CONN, "latency": F.col("at") - F.col("sent")}),
-    )
+def deliveries(found: DataFrame) -> DataFrame:
+    """`found` is what hops.parsed gives."""
+    delivered = bundles(found, "deliver").where("app")
+    joined = delivered.join(sent(found), list(BUNDLE), "left")
+    latency = F.col("at") - F.col("sent_at")
+    return _shape(DELIVERIES, joined.withColumns({"multicast": F.col("conn") == NO_CONN, "latency": latency}))
 
 
 def _origin(real: Column) -> Column:
