@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from coterie.broker.observer import Reason
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from coterie.broker.queue import Queue
 
 log = Log(__name__)
+
+
+POSITIONS_PER_SECOND: Final = 10_000_000
+"""More than any queue gives."""
 
 
 class LogStore(Store):
@@ -123,16 +127,14 @@ class LogStore(Store):
 
     def _leap(self, result: Recovered) -> None:
         """The disk does not even take that the node has started, so the next start may know nothing of this one, and
-        would give the same positions and numbers of queues again. Chance keeps them apart."""
-
-        def far() -> int:
-            return 1 + int.from_bytes(self._runtime.entropy(4), "big")
-
-        result.incarnation += far() >> 8
+        would give the same positions and numbers of queues again. Positions go on from the clock's, which only rises
+        and outruns any queue; numbers of starts need only differ, and chance sees to that."""
+        result.incarnation += 1 + (int.from_bytes(self._runtime.entropy(4), "big") >> 8)
         self.writer.incarnation = result.incarnation
+        clock = int(self._runtime.wall() * POSITIONS_PER_SECOND)
         for key, (next_position, entries) in list(result.queues.items()):
             marks = self._known[key]
-            marks.next = next_position + far()
+            marks.next = max(next_position + 1, clock)
             result.queues[key] = marks.next, entries
             self._reserve(marks, marks.next - 1)
 
