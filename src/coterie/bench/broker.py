@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -169,9 +170,9 @@ UNITS = {
 }  # fmt: skip
 
 
-def measure(plan: Plan, done: Callable[[int], None]) -> tuple[Measured, list[str], int]:
-    """Figures, the names of the targets, and how many messages were lost or came twice."""
-    measured, wrong = Measured(), 0
+def measure(plan: Plan, done: Callable[[int], None]) -> tuple[Measured, list[str], dict[str, int]]:
+    """Figures, the names of the targets, and how many messages each of them lost, or gave twice."""
+    measured, wrong = Measured(), Counter[str]()
     targets: dict[str, None] = {}
     worker = Worker(LOAD, {})
     worker.hear()
@@ -179,25 +180,25 @@ def measure(plan: Plan, done: Callable[[int], None]) -> tuple[Measured, list[str
         for number in range(plan.rounds):
             for case in CASES:
                 with raw(case) as target:
-                    wrong += _play(worker, plan, case, target, number, measured)
+                    wrong["raw"] += _play(worker, plan, case, target, number, measured)
             kinds = (1,) if plan.nodes == 1 else (1, plan.nodes)
             for nodes in kinds:
                 with coterie(nodes) as target:
                     targets[target.name] = None
                     measured.add(target.name, "memory", "idle", target.memory())
                     for case in CASES if nodes == 1 else (*CASES, *APART):
-                        wrong += _play(worker, plan, case, target, number, measured)
+                        wrong[target.name] += _play(worker, plan, case, target, number, measured)
                     if plan.queued:
-                        wrong += _fill(worker, plan, target, number, measured)
+                        wrong[target.name] += _fill(worker, plan, target, number, measured)
             for name, port in plan.peers:
                 target = Target(name, [port])
                 targets[name] = None
                 for case in CASES:
-                    wrong += _play(worker, plan, case, target, number, measured)
+                    wrong[name] += _play(worker, plan, case, target, number, measured)
             done(number + 1)
     finally:
         worker.end()
-    return measured, list(targets), wrong
+    return measured, list(targets), {name: count for name, count in wrong.items() if count}
 
 
 def _play(worker: Worker, plan: Plan, case: Case, target: Target, number: int, measured: Measured) -> int:
@@ -224,7 +225,7 @@ def _fill(worker: Worker, plan: Plan, target: Target, number: int, measured: Mea
 def _order(worker: Worker, plan: Plan, case: Case, target: Target, queue: str, messages: int | None) -> Message:
     worker.tell(
         {
-            "queue": queue, "size": plan.size, "persistent": case.persistent, "rate": case.rate,
+            "queue": f"{queue}-{os.getpid()}", "size": plan.size, "persistent": case.persistent, "rate": case.rate,
             "publishers": case.publishers, "consumers": case.consumers, "messages": messages,
             "publish_at": target.ports[0], "consume_at": target.ports[1 if case.apart else 0],
             "warmup": plan.warmup, "seconds": plan.seconds, "patience": PATIENCE,

@@ -12,7 +12,7 @@ import json
 import struct
 import sys
 import time
-from collections import deque
+from itertools import islice
 from typing import cast
 
 from coterie.amqp.codes import PROTOCOL_HEADER
@@ -115,7 +115,8 @@ class Publisher(Client):
         self.sent = self.confirmed = 0
         self.limit: int | None = 0
         self.rate = 0.0
-        self._times: deque[float] = deque()
+        self._times: dict[int, float] = {}
+        """By number, in order: when those were sent that are not confirmed."""
         self._began = 0.0
 
     def declared(self) -> None:
@@ -141,8 +142,8 @@ class Publisher(Client):
             parts: list[bytes] = []
             for _ in range(count):
                 self.sent += 1
+                self._times[self.sent] = now
                 parts += (self._lead, _BODY.pack(self._number, self.sent, now), self._rest)
-            self._times.extend([now] * count)
             self._transport.write(b"".join(parts))
 
     def received(self, data: bytes) -> None:
@@ -151,14 +152,24 @@ class Publisher(Client):
         while end - at >= 21:
             if self._unread[at + 7 : at + 11] == _ACK:
                 tag = int.from_bytes(self._unread[at + 11 : at + 19], "big")
-                multiple = self._unread[at + 19] & 1
-                count = tag - self.confirmed if multiple else 1
-                self.confirmed += count
-                self.latencies += [now - self._times.popleft() for _ in range(count)]
+                self._settled(tag, bool(self._unread[at + 19] & 1), now)
             at += 8 + int.from_bytes(self._unread[at + 3 : at + 7], "big")
         self._unread = self._unread[at:]
         if not self.rate:
             self._go_on()
+
+    def _settled(self, tag: int, multiple: bool, now: float) -> None:
+        """One, or all up to it; some brokers confirm in any order."""
+        times = self._times
+        if not multiple:
+            self.latencies.append(now - times.pop(tag))
+            self.confirmed += 1
+            return
+        for earlier in list(islice(times, tag)):
+            if earlier > tag:
+                break
+            self.latencies.append(now - times.pop(earlier))
+            self.confirmed += 1
 
 
 class Consumer(Client):
@@ -194,6 +205,10 @@ class Consumer(Client):
         self._unread = unread[whole * unit :]
         self.got += whole
         if self.got - self._acked >= self._every:
+            self.settle()
+
+    def settle(self) -> None:
+        if self.got > self._acked:
             self._acked = self.got
             self.call(1, "basic.ack", delivery_tag=self.got, multiple=True)
 
@@ -247,6 +262,8 @@ async def play(order: Message) -> Message:
         ("consume", [value for c in consumers for value in c.latencies]),
     ):
         answer[f"{name}_p50"], answer[f"{name}_p99"] = percentile(latencies, 0.5), percentile(latencies, 0.99)
+    for consumer in consumers:
+        consumer.settle()
     for each in (*publishers, *consumers):
         each.close()
     return answer
