@@ -107,6 +107,17 @@ def test_a_benchmark_measures_total_order_beside_fifo_and_both_beside_raw_socket
     assert cases["total_to_fifo_delivered"]["baseline"] == cases["fifo_delivered"]["median"] > 0
 
 
+def test_a_benchmark_measures_a_broker_alone_and_clustered_beside_a_raw_relay_and_nothing_is_lost() -> None:
+    measured = coterie("bench", "broker", "--nodes", "3", "--rounds", "1", "--seconds", "0.3", "--queued", "500")
+    assert measured["wrong"] == {}
+    cases = measured["cases"]
+    for name in ("coterie.persistent.confirmed", "coterie_3.persistent.confirmed", "coterie_3.latency.consume_p50"):
+        assert cases[name]["median"] > 0
+        assert cases[name]["baseline"] > 0
+    assert cases["coterie_3.persistent_apart.consumed"]["median"] > 0
+    assert cases["coterie_3.memory.queued"]["median"] > 0
+
+
 def test_a_sender_that_outruns_its_receiver_stays_within_bounds_on_both_sides() -> None:
     measured = coterie("bench", "memory", "--seconds", "4")
     assert measured["bounded"]
