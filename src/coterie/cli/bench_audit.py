@@ -13,7 +13,7 @@ EPILOG = """\
 check             what the plain checkers do too: read, put together, check every property; without Spark's start
 check_with_start  the same with it
 audit             the whole job: tables, statistics and the report as well; without Spark's start
-start             seconds until Spark is there
+start             seconds until Spark is there, and its Python processes have loaded what they need
 python_mib        most memory of the driver's Python; java_mib: of its Java, which on local[N] also does the work.
                   Their baseline is the same at the next smaller number of events
 
