@@ -7,6 +7,7 @@ from cluster_rig import Cluster
 from coterie.amqp.properties import Properties
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
+from coterie.broker.specs import QueueSpec
 from coterie.broker.vhost import Got
 
 
@@ -381,3 +382,27 @@ def test_a_single_broker_may_be_a_cluster() -> None:
     a.publish("one")
     cluster.settle()
     assert a.confirmed == ["one"]
+
+
+def test_a_queue_whose_declaration_was_under_way_when_its_connection_went_goes_too() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.vhost.declare_queue("mine", QueueSpec(False, False, True), False, a, lambda _: None)
+    a.vhost.close_owner(a)
+    cluster.settle()
+    assert all("mine" not in host.vhost.queues for host in (a, b, c))
+    assert all(not peer.owners for host in (a, b, c) for peer in host.core.handler.peers.values())
+
+
+def test_what_goes_nowhere_is_confirmed_in_its_turn_however_busy_the_broker_is() -> None:
+    cluster = Cluster(3)
+    (a, *_) = cluster.started()
+    a.declare()
+    a.publish("first")
+    a.publish("nowhere", key="no such queue")
+    a.publish("last")
+    assert a.confirmed == []
+    cluster.until(lambda: "nowhere" in a.confirmed)
+    assert a.confirmed[:2] == ["first", "nowhere"]
+    cluster.settle()
+    assert a.confirmed == ["first", "nowhere", "last"]

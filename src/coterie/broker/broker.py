@@ -115,13 +115,13 @@ class Broker:
         elif len(self.vhosts) >= self.settings.vhosts_max:
             done(ProtocolError(NOT_ALLOWED, f"cannot add vhost '{name}': there are too many (vhosts_max)"))
         else:
-            self.cluster.administer(self, {"do": "add vhost", "name": name}, done)  # type: ignore[arg-type]
+            self.cluster.administer(self, {"do": "add vhost", "name": name}, done)
 
     def delete_vhost(self, name: str, done: Callable[[ProtocolError | None], None]) -> None:
         if name not in self.vhosts:
             done(ProtocolError(NOT_ALLOWED, f"vhost {name} not found"))
         else:
-            self.cluster.administer(self, {"do": "delete vhost", "name": name}, done)  # type: ignore[arg-type]
+            self.cluster.administer(self, {"do": "delete vhost", "name": name}, done)
 
     def keep_record(self, kind: str, key: str, record: Record | None, done: Callable[[], None]) -> None:
         """Of a kind that is not the broker's own: `record_changed` listens; None deletes it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.errors import ProtocolError
 
@@ -108,7 +108,7 @@ class Cluster(ABC):
         """All of it in one step, or nothing."""
 
     @abstractmethod
-    def administer(self, broker: Broker, said: dict[str, object], done: Callable[[object], None]) -> None:
+    def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
         """Vhosts and records that are no vhost's (`Broker.apply_administration`), with its answer."""
 
 
@@ -176,6 +176,6 @@ class NullCluster(Cluster):
         vhost.apply_transaction(transaction)
         vhost.when_safe(done)
 
-    def administer(self, broker: Broker, said: dict[str, object], done: Callable[[object], None]) -> None:
+    def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
         answer = broker.apply_administration(said)
         broker.store.when_synced(broker.store.written(), lambda: done(answer))

@@ -249,8 +249,7 @@ class Vhost(Switchboard):
 
     def close_owner(self, owner: object) -> None:
         """A connection is gone, and its exclusive queues with it."""
-        for queue in self.owned_by(owner):
-            self.change(wiring.EndQueue(queue.name, queue.incarnation), lambda _: None)
+        self.change(wiring.EndOwner(owner), lambda _: None)
 
     def expire_queue(self, queue: Queue) -> None:
         """Nobody has used it for too long."""

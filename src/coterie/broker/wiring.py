@@ -159,6 +159,17 @@ class EndQueue(Change[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class EndOwner(Change[None]):
+    """A connection is gone, and its exclusive queues with it: also one whose declaration was still under way."""
+
+    owner: object
+
+    def apply(self, vhost: Vhost) -> None:
+        for queue in vhost.owned_by(self.owner):
+            vhost.remove_queue(queue)
+
+
+@dataclass(frozen=True, slots=True)
 class Bind(Change[None]):
     binding: Binding
     owner: object | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from coterie.broker import records
 from coterie.broker.cluster import Cluster
 from coterie.broker.transaction import Transaction
+from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
 from coterie.cluster.local_messages import Asked
 from coterie.cluster.wire import Credit, Kind
@@ -149,8 +150,12 @@ class BrokerHandler(Cluster):
     # The wiring.
 
     def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:
+        if isinstance(change, EndOwner) and change.owner not in self._owners:
+            return  # it never was the owner of anything
         said = changes.encode(change, self._owner_number)
         said["vhost"] = vhost.name
+        if isinstance(change, EndOwner):
+            del self._owners[change.owner]
         asked = Asked(b"", done, on_disk=True)  # type: ignore[arg-type]
         self._core.send(Kind.WIRING, (wire.encode_json(said),), asked)
 
@@ -164,11 +169,6 @@ class BrokerHandler(Cluster):
             number = self._owners[owner] = self._numbers
             self._us.owners[number] = owner
         return number
-
-    def forget_owner(self, owner: object) -> None:
-        number = self._owners.pop(owner, None)
-        if number is not None:
-            self._us.owners.pop(number, None)
 
     # Consumers.
 

@@ -40,6 +40,8 @@ def encode(change: wiring.Change[Any], number: Number) -> Json:
             said = {"name": name, "flags": [if_unused, if_empty], "owner": _owner(owner, number)}
         case wiring.EndQueue(name, incarnation, unused):
             said = {"name": name, "incarnation": incarnation, "unused": unused}
+        case wiring.EndOwner(owner):
+            said = {"owner": _owner(owner, number)}
         case wiring.Bind(binding, owner) | wiring.Unbind(binding, owner):
             said = {"binding": records.binding_key("", binding), "owner": _owner(owner, number)}
         case wiring.Purge(name, owner):
@@ -94,6 +96,7 @@ _READERS: dict[str, Callable[[Json, object | None], wiring.Change[Any]]] = {
     "DeclareQueue": _declare_queue,
     "DeleteQueue": lambda said, owner: wiring.DeleteQueue(said["name"], said["flags"][0], said["flags"][1], owner),
     "EndQueue": lambda said, owner: wiring.EndQueue(said["name"], said["incarnation"], said["unused"]),
+    "EndOwner": lambda said, owner: wiring.EndOwner(owner),
     "Bind": lambda said, owner: wiring.Bind(records.binding_of(said["binding"])[1], owner),
     "Unbind": lambda said, owner: wiring.Unbind(records.binding_of(said["binding"])[1], owner),
     "Purge": lambda said, owner: wiring.Purge(said["name"], owner),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
@@ -79,6 +80,8 @@ class Core(Receiver):
         self._statuses: dict[Address, Status] = {}
         self._disks: dict[Address, int] = {}
         """Up to which event each member has everything on disk."""
+        self._lost_in: dict[str, int] = {}
+        """By name: in which epoch a broker was lost last."""
         self._wall: float | None = None
         self._sent = 0
         """Events that we sent; the number of the last."""
@@ -138,18 +141,12 @@ class Core(Receiver):
 
     def in_turn(self, done: Callable[[], None]) -> None:
         """Something that needs no event, after all answers that are due before it."""
-        if len(self.local):
-            # An event of ours is under way: whatever it is, its answer comes first.
-            self.runtime.call_soon(self._in_turn_again, done)
+        last = self.local.last()
+        if last is not None:
+            last.after.append(done)
         else:
             place, index = self.pending.last()
             self.pending.answer(place, index, done)
-
-    def _in_turn_again(self, done: Callable[[], None]) -> None:
-        if len(self.local):
-            self.runtime.call_later(0.001, self._in_turn_again, done)
-        else:
-            self.in_turn(done)
 
     def _drain(self) -> None:
         if not self._draining and self.local.waiting and self.state is State.SERVING and self.local.in_order:
@@ -296,10 +293,12 @@ class Core(Receiver):
             answer = None
         finally:
             self._wall = None
-        if asked is not None and asked.done is not None:
-            done = asked.done
+        if asked is not None:
             index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
-            self.pending.answer(self._place, index, lambda: done(answer))
+            if asked.done is not None:
+                self.pending.answer(self._place, index, partial(asked.done, answer))
+            for done in asked.after:
+                self.pending.answer(self._place, index, done)
 
     def _finish_event(self) -> None:
         while self._soon:
@@ -329,8 +328,11 @@ class Core(Receiver):
     def _on_disk(self, index: int) -> None:
         if index > self._disks.get(self.us, 0):
             self._disks[self.us] = index
-            self._tell(Told.DISK, index)
+            self._tell_disk()
             self._count_disks()
+
+    def _tell_disk(self) -> None:
+        self._tell(Told.DISK, self._disks.get(self.us, 0), self.progress.epoch)
 
     def _count_disks(self) -> None:
         by_name = {member.name: index for member, index in self._disks.items() if member in self.in_step}
@@ -341,18 +343,15 @@ class Core(Receiver):
 
     # Between members, one to one.
 
-    def _tell(self, what: int, number: int, to: Address | None = None) -> None:
-        data = Told.pack(what, number)
+    def _tell(self, what: int, number: int, epoch: int = 0, to: Address | None = None) -> None:
+        """If there is no room for it, it is lost: whatever is told so is told again before long."""
+        data = Told.pack(what, number, epoch)
         for member in self.in_step if to is None else (to,):
             if member != self.us:
-                self.unicast(data, member)
-
-    def unicast(self, data: Buffer, to: Address) -> bool:
-        try:
-            self.channel.send_nowait(data, to)
-        except (BufferFull, ChannelClosed):
-            return False
-        return True
+                try:
+                    self.channel.send_nowait(data, member)
+                except (BufferFull, ChannelClosed):
+                    pass
 
     def _told(self, sender: Address, data: memoryview) -> None:
         what = data[0] if len(data) else 0
@@ -360,14 +359,18 @@ class Core(Receiver):
             if self.update is not None:
                 self.update.part(sender, data[1:])
             return
-        number = Told.number(data)
+        if len(data) != Told.SIZE:
+            log.error("a word between brokers that has the wrong size", sender=sender, size=len(data))
+            return
+        number, epoch = Told.numbers(data)
         if what == Told.DISK:
-            if number > self._disks.get(sender, 0):
+            # Whoever was lost may have had events that nobody else has, and may have said so before.
+            if epoch >= self._lost_in.get(sender.name, 0) and number > self._disks.get(sender, 0):
                 self._disks[sender] = number
                 self._count_disks()
         elif what == Told.PING:
             if sender in self.in_step:
-                self._tell(Told.PONG, number, sender)
+                self._tell(Told.PONG, number, to=sender)
         elif what == Told.PONG:
             self.lease.heard(sender.name, number)
 
@@ -375,6 +378,7 @@ class Core(Receiver):
         if self.state is State.SERVING:
             self.lease.heard(self.us.name, number)
             self._tell(Told.PING, number)
+            self._tell_disk()
 
     # Views.
 
@@ -434,6 +438,7 @@ class Core(Receiver):
             for member in lost:
                 log.warning("a broker is lost", broker=member)
                 self._disks.pop(member, None)
+                self._lost_in[member.name] = self.progress.epoch
                 self.handler.lose(member)
                 self._finish_event()
             self._wall = None
@@ -632,18 +637,17 @@ class Core(Receiver):
 
 
 class Told:
-    """What members tell each other one to one: a byte that says what, and a number. 4 is a part of an update."""
+    """What members tell each other one to one: a byte that says what, a number, the epoch. 4 is a part of an update."""
 
     DISK = 1
     PING = 2
     PONG = 3
+    SIZE = 17
 
     @staticmethod
-    def pack(what: int, number: int) -> bytes:
-        return bytes((what,)) + number.to_bytes(8, "big")
+    def pack(what: int, number: int, epoch: int) -> bytes:
+        return bytes((what,)) + number.to_bytes(8, "big") + epoch.to_bytes(8, "big")
 
     @staticmethod
-    def number(data: memoryview) -> int:
-        if len(data) != 9:
-            raise PeerError("a word between members that has the wrong size")
-        return int.from_bytes(data[1:], "big")
+    def numbers(data: memoryview) -> tuple[int, int]:
+        return int.from_bytes(data[1:9], "big"), int.from_bytes(data[9:], "big")

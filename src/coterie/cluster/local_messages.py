@@ -30,6 +30,8 @@ class Asked:
     publishes: Sequence[Publish] = ()
     on_disk: bool = False
     """The answer waits for a majority of disks, too."""
+    after: list[Callable[[], None]] = field(default_factory=list)
+    """What is to be answered right behind it."""
 
     def refuse(self, messages: Sequence[Message]) -> None:
         """Some of its messages were refused: their publisher is told with the answer."""
@@ -59,6 +61,13 @@ class LocalMessages:
     @property
     def under_way(self) -> int:
         return len(self._sent)
+
+    def last(self) -> Asked | None:
+        """The youngest that has not come back."""
+        for line in (self.waiting, self._sent, self._void):
+            if line:
+                return line[-1]
+        return None
 
     def wait(self, asked: Asked) -> None:
         self.waiting.append(asked)

@@ -14,6 +14,7 @@ from coterie.broker import records
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Routed
 from coterie.broker.transaction import Transaction
+from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
 from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
 from coterie.cluster.wire import Kind, Malformed, Routes, Settling
@@ -235,6 +236,8 @@ class MessageHandler(QueueObserver):
         if vhost is None:
             return ProtocolError(NOT_FOUND, f"vhost '{said['vhost']}' is gone")
         change = changes.decode(said, lambda number: self.owner(peer, number))
+        if isinstance(change, EndOwner):
+            peer.owners = {number: owner for number, owner in peer.owners.items() if owner is not change.owner}
         try:
             return change.apply(vhost)
         except ProtocolError as error:
