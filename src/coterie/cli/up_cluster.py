@@ -47,7 +47,10 @@ class LocalCluster:
         """Where brokers reach each other: the same after a restart, as each looks for the others there."""
         file = self._folder / "ports.json"
         if file.exists():
-            ports: list[int] = json.loads(file.read_text(encoding="utf-8"))
+            try:
+                ports: list[int] = [int(port) for port in json.loads(file.read_text(encoding="utf-8"))]
+            except (OSError, ValueError, TypeError):
+                raise UserError(f"{file} does not say at which ports the brokers reach each other: remove it") from None
             if len(ports) != nodes:
                 raise UserError(
                     f"{self._folder} holds a cluster of {len(ports)} brokers: start it with --nodes {len(ports)}"
