@@ -50,7 +50,8 @@ def test_lines_are_published_and_consumed_one_by_one(url: str, name: str) -> Non
 def test_what_a_program_did_not_accept_comes_again(url: str, name: str) -> None:
     tool("declare-queue", url, "--durable", "--queue", name)
     tool("publish", url, "--routing-key", name, "--body", "work")
-    tool("consume", url, "--queue", name, "--count", "1", "false")
+    reads_and_fails = ["sh", "-c", "cat > /dev/null; false"]
+    tool("consume", url, "--queue", name, "--count", "1", "--", *reads_and_fails)
     assert tool("get", url, "--queue", name) == b"work"
     tool("delete-queue", url, "--queue", name)
 

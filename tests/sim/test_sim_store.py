@@ -127,7 +127,8 @@ class Model:
             assert line.next_position > sure[2][name], "a position would be given twice"
         self.check_index()
         self.queues, self.saved = queues, found.records
-        self.given = {name: line.next_position - 1 for name, line in self.lines.items()}
+        # A start on a full disk leaps ahead, and the next start need not know: nobody got those positions.
+        self.given = {name: max([sure[2][name], *bodies]) for name, bodies in queues.items()}
         self.states = []
         self.note(place=0)  # what was recovered is safe; life goes on from here
 
