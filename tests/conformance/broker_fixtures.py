@@ -54,7 +54,7 @@ def product(broker_url: str) -> str:
 def known_differences(request: pytest.FixtureRequest, product: str) -> None:
     reason = RABBITMQ.get(request.node.originalname or request.node.name)
     if product == "RabbitMQ" and reason is not None:
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 @pytest.fixture

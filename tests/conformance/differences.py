@@ -12,7 +12,7 @@ _NO_WORD: Final = "RabbitMQ drops the connection without a word; the reply code 
 RABBITMQ: Final[dict[str, str]] = {
     "test_a_mechanism_that_is_not_offered_is_refused": _NO_WORD,
     "test_what_cannot_be_agreed_on_is_refused": f"{_NO_WORD}, as later versions of RabbitMQ do",
-    "test_channels_must_wait_until_the_connection_is_open": _NO_WORD,
+    "test_channels_must_wait_until_the_client_has_introduced_itself": _NO_WORD,
     "test_a_step_that_is_not_due_is_refused": _NO_WORD,
     "test_a_method_that_does_not_exist_is_refused": _NO_WORD,
     "test_a_class_that_does_not_exist_is_refused": _NO_WORD,

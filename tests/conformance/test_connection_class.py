@@ -157,14 +157,21 @@ def test_a_vhost_that_the_user_has_no_rights_in_is_refused(connect: Connect) -> 
     client.connection_closed(530, "connection.open", "access to vhost 'closed' refused for user 'limited'")
 
 
-@pytest.mark.parametrize("step", ["start", "tune", "open"])
-def test_channels_must_wait_until_the_connection_is_open(connect: Connect, step: str) -> None:
+@pytest.mark.parametrize("step", ["start", "tune"])
+def test_channels_must_wait_until_the_client_has_introduced_itself(connect: Connect, step: str) -> None:
     client = connect()
     client.greet()
-    if step != "start":
+    if step == "tune":
         client.log_in()
-    if step == "open":
-        client.tune()
+    client.send(1, "channel.open")
+    client.connection_closed(505)
+
+
+def test_channels_must_wait_until_the_connection_is_open(connect: Connect) -> None:
+    client = connect()
+    client.greet()
+    client.log_in()
+    client.tune()
     client.send(1, "channel.open")
     client.connection_closed(505)
 
