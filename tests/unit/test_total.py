@@ -585,7 +585,55 @@ def test_a_member_reports_what_it_holds_once_at_the_end_of_a_turn() -> None:
     s.floor.pass_up([multicast(A, 2), multicast(C, 1)])
     assert s.sent(Report) == []
     s.run(0)
-    assert s.sent(Report) == [(None, Report(2, False))]
+    assert s.sent(Report) == [(A, Report(2, False))]
+
+
+def test_of_three_only_the_sequencer_is_told_unless_it_matters_what_everybody_holds() -> None:
+    s = member(B, held="all")
+    s.up(multicast(A, 1))
+    s.run(0)
+    assert s.sent(Report) == [(None, Report(1, False))]
+    five = View(ViewId(7, A), (A, B, C, D, E))
+    s = member(C, five, held="majority")
+    s.up(multicast(A, 1))
+    s.run(0)
+    assert s.sent(Report) == [(None, Report(1, False))]
+
+
+def test_a_member_that_no_majority_needs_reports_later_for_many_turns() -> None:
+    s = member(C, held="majority")
+    for number in (1, 2, 3):
+        s.up(multicast(A, number))
+        s.run(0)
+    assert s.sent(Report) == []
+    s.run(EVERY / 10)
+    assert s.sent(Report) == [(A, Report(3, False))]
+    assert s.stack.rules["total.reports_later"] == 1
+    s.run(5 * EVERY)
+    assert s.sent(Report) == []
+
+
+def test_who_is_needed_and_who_is_told_follows_from_who_counts() -> None:
+    s = member(C, held="majority")
+    total(s).count_holders((A, C), 2)
+    s.up(multicast(A, 1))
+    s.run(0)
+    assert s.sent(Report) == [(None, Report(1, False))]  # B does not count, and a majority is not near it
+    s = member(C, held="majority")
+    total(s).count_holders((B, C), 2)
+    s.up(multicast(A, 1))
+    s.run(0)
+    assert s.sent(Report) == [(None, Report(1, False))]
+
+
+def test_a_member_that_is_told_late_who_counts_asks_what_those_hold() -> None:
+    s = member(B, held="majority")
+    s.up(multicast(A, 1))
+    s.run(5 * EVERY)
+    assert s.sent(Report) == [(A, Report(1, False))]
+    total(s).count_holders((B, C), 2)
+    s.run(2 * EVERY)
+    assert s.sent(Report)[0] == (None, Report(1, True))
 
 
 def test_the_sequencer_does_not_report_what_everybody_who_holds_it_knows() -> None:
@@ -597,7 +645,7 @@ def test_the_sequencer_does_not_report_what_everybody_who_holds_it_knows() -> No
 
 
 def test_a_member_that_does_not_learn_in_time_who_holds_it_asks_until_it_does() -> None:
-    s = sequencer(held="majority")
+    s = sequencer(held="all")
     s.up(multicast(B, 1))
     s.run(EVERY - 0.001)
     assert s.sent(Report) == []

@@ -17,6 +17,7 @@ from coterie.broker.cluster import Cluster
 from coterie.broker.transaction import Transaction
 from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
+from coterie.cluster.consumers import Subscriber
 from coterie.cluster.local_messages import Asked
 from coterie.cluster.wire import Credit, Kind
 from coterie.errors import ProtocolError
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
     from coterie.broker.queue import Queue
     from coterie.broker.vhost import Vhost
     from coterie.broker.wiring import Change
-    from coterie.cluster.consumers import Peer, Subscriber
+    from coterie.cluster.consumers import Peer
     from coterie.cluster.core import Core
-    from coterie.runtime.base import Runtime
+    from coterie.runtime.base import Runtime, Timer
 
 R = TypeVar("R")
+GATHERING = 0.005
+"""How long an accept may wait for others, if its consumer has room enough meanwhile."""
 
 
 class Client:
@@ -67,6 +70,9 @@ class BrokerHandler(Cluster):
         self._pools: dict[object, int] = {}
         self._owners: dict[object, int] = {}
         self._unsaid: dict[Client, None] = {}
+        self._accepted: dict[Queue, list[Entry]] = {}
+        """By our consumers, and not told yet."""
+        self._accepts_due: Timer | None = None
 
     def start(self, runtime: Runtime) -> None:
         super().start(runtime)
@@ -97,7 +103,13 @@ class BrokerHandler(Cluster):
     # Messages.
 
     def _send(self, kind: Kind, parts: Sequence[Buffer], done: Callable[[Any], None] | None = None) -> None:
-        self._core.send(kind, parts, Asked(b"", done))
+        self._ask(kind, parts, Asked(b"", done))
+
+    def _ask(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
+        """Nothing overtakes an accept."""
+        if self._accepted:
+            self._send_accepted()
+        self._core.send(kind, parts, asked)
 
     def publish(
         self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
@@ -110,14 +122,31 @@ class BrokerHandler(Cluster):
         safe = any(
             queue.spec.durable and any(message.persistent for message in messages) for queue, messages in routed.items()
         )
-        self._core.send(kind, parts, Asked(b"", lambda _: done(), routed, publishes, safe))
+        self._ask(kind, parts, Asked(b"", lambda _: done(), routed, publishes, safe))
 
     def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
         """It follows from the log: everybody takes this step now."""
         queue.apply_acquire(consumer, entries)
 
     def accept(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self._send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),))
+        """Nobody waits for it, unless a consumer runs short of room: so several accepts become one event."""
+        gathered = self._accepted.get(queue)
+        if gathered is None:
+            self._accepted[queue] = [*entries]
+        else:
+            gathered += entries
+        if any(_runs_short(entry.holder) for entry in entries):
+            self._send_accepted()
+        elif self._accepts_due is None:
+            self._accepts_due = self._runtime.call_later(GATHERING, self._send_accepted)
+
+    def _send_accepted(self) -> None:
+        if self._accepts_due is not None:
+            self._accepts_due.cancel()
+            self._accepts_due = None
+        accepted, self._accepted = self._accepted, {}
+        for queue, entries in accepted.items():
+            self._core.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), Asked(b""))
 
     def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
         self._send(Kind.REJECT, (wire.settle(queue.incarnation, entries),))
@@ -145,7 +174,7 @@ class BrokerHandler(Cluster):
         parts: list[Buffer] = []
         wire.encode_transaction(answers, transaction.routed, parts)
         asked = Asked(b"", lambda _: done(), transaction.routed, publishes, True)
-        self._core.send(Kind.TRANSACTION, parts, asked)
+        self._ask(Kind.TRANSACTION, parts, asked)
 
     # The wiring.
 
@@ -157,10 +186,10 @@ class BrokerHandler(Cluster):
         if isinstance(change, EndOwner):
             del self._owners[change.owner]
         asked = Asked(b"", done, on_disk=True)  # type: ignore[arg-type]
-        self._core.send(Kind.WIRING, (wire.encode_json(said),), asked)
+        self._ask(Kind.WIRING, (wire.encode_json(said),), asked)
 
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
-        self._core.send(Kind.ADMINISTRATION, (wire.encode_json(said),), Asked(b"", done, on_disk=True))
+        self._ask(Kind.ADMINISTRATION, (wire.encode_json(said),), Asked(b"", done, on_disk=True))
 
     def _owner_number(self, owner: object) -> int:
         number = self._owners.get(owner)
@@ -291,3 +320,14 @@ class BrokerHandler(Cluster):
         self._owners.clear()
         self._pools.clear()
         self._unsaid.clear()
+        self._accepted.clear()
+
+
+def _runs_short(holder: object) -> bool:
+    """Whether a consumer, or its channel, holds more than half of what it may."""
+    if not isinstance(holder, Subscriber):
+        return False
+    pool = holder.pool
+    if pool is not None and pool.limit and pool.held * 2 > pool.limit:
+        return True
+    return holder.held * 2 > holder.limit

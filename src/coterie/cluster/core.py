@@ -32,16 +32,16 @@ from coterie.errors import PeerError
 from coterie.group.channel import BufferFull, Channel, ChannelClosed, Delivery, Receiver
 from coterie.group.members import Address, MergeView, View, ViewId
 from coterie.log import Log
-from coterie.runtime.base import Buffer, Runtime
+from coterie.runtime.base import Buffer, Runtime, Timer
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
 
 log = Log(__name__)
+DISK_LATER = 0.01
+"""How long a broker whose disk no majority needs lets its sync wait for others."""
 ALARM = "cluster"
 """The broker's alarm while publishers must wait for the cluster."""
-_WEIGHTY = frozenset({Kind.WIRING, Kind.TRANSACTION, Kind.ADMINISTRATION})
-"""Events whose answers wait for disks, whether anything was written or not."""
 RECORD = "cluster"
 """The kind of the record in the store that says how far its content has come."""
 
@@ -92,7 +92,10 @@ class Core(Receiver):
         self._made = 0
         """Queues that the event which is being applied has made."""
         self._disk_matters = False
-        """An event was applied whose sender waits for disks."""
+        """Something was written, or an event was applied whose sender waits for disks."""
+        self._waits_for_disk: dict[Address, None] = {}
+        """Whose events were applied since we last looked at our disk, and wait for it."""
+        self._sync_later: Timer | None = None
         self._soon: list[Callable[[], None]] = []
         self._draining = False
 
@@ -123,7 +126,7 @@ class Core(Receiver):
     def send(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
         """An event of ours. It is numbered now, and goes out as soon as it may."""
         self._sent += 1
-        asked.payload = b"".join((wire.head(kind, self.runtime.wall(), self._sent), *parts))
+        asked.payload = b"".join((wire.head(kind, self.runtime.wall(), self._sent, asked.on_disk), *parts))
         local = self.local
         if self.state is State.SERVING and not local.waiting and local.in_order:
             try:
@@ -283,7 +286,8 @@ class Core(Receiver):
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
         self._wall = self.last_wall = head.wall
         self._made = 0
-        if head.kind in _WEIGHTY:
+        if head.on_disk:
+            self._waits_for_disk[sender] = None
             self._disk_matters = True
         try:
             answer = self.handler.apply(head.kind, sender, data, asked)
@@ -318,21 +322,42 @@ class Core(Receiver):
             },
         )  # fmt: skip
 
-    def _watch_disk(self) -> None:
-        """Say when everything up to here is on disk, if anybody may wait for that."""
+    def _watch_disk(self, tell: Sequence[Address] | None = None) -> None:
+        """When everything up to here is on disk, tell those who may wait for that; or these. As many brokers as make a
+        majority sync at once, and the others a little later, for many events at a time."""
         self._disk_matters = False
-        store, index = self.broker.store, self.progress.index
-        if store.durable:
-            store.when_synced(store.written(), lambda: self._on_disk(index))
+        waiting = self._waits_for_disk
+        if tell is not None:
+            waiting.update(dict.fromkeys(tell))
+        if not self.broker.store.durable or not waiting:
+            waiting.clear()
+        elif tell is not None or any(map(self._disk_is_needed, waiting)):
+            self._sync()
+        elif self._sync_later is None:
+            self._sync_later = self.runtime.call_later(DISK_LATER, self._sync)
 
-    def _on_disk(self, index: int) -> None:
+    def _sync(self) -> None:
+        if self._sync_later is not None:
+            self._sync_later.cancel()
+            self._sync_later = None
+        store, index, waiting = self.broker.store, self.progress.index, [*self._waits_for_disk]
+        self._waits_for_disk.clear()
+        store.when_synced(store.written(), lambda: self._on_disk(index, waiting))
+
+    def _disk_is_needed(self, origin: Address) -> bool:
+        """Whether our disk is one of a majority for that broker's events: its own, and of those who follow it."""
+        voters = [member for member in self.in_step if member.name in self.voters]
+        at = voters.index(origin) if origin in voters else 0
+        return self.us in (voters[at:] + voters[:at])[: len(self.voters) // 2 + 1]
+
+    def _on_disk(self, index: int, tell: Sequence[Address]) -> None:
         if index > self._disks.get(self.us, 0):
             self._disks[self.us] = index
-            self._tell_disk()
             self._count_disks()
+        self._tell_disk(tell)
 
-    def _tell_disk(self) -> None:
-        self._tell(Told.DISK, self._disks.get(self.us, 0), self.progress.epoch)
+    def _tell_disk(self, to: Sequence[Address]) -> None:
+        self._tell(Told.DISK, self._disks.get(self.us, 0), self.progress.epoch, to)
 
     def _count_disks(self) -> None:
         by_name = {member.name: index for member, index in self._disks.items() if member in self.in_step}
@@ -343,11 +368,11 @@ class Core(Receiver):
 
     # Between members, one to one.
 
-    def _tell(self, what: int, number: int, epoch: int = 0, to: Address | None = None) -> None:
+    def _tell(self, what: int, number: int, epoch: int, to: Sequence[Address]) -> None:
         """If there is no room for it, it is lost: whatever is told so is told again before long."""
         data = Told.pack(what, number, epoch)
-        for member in self.in_step if to is None else (to,):
-            if member != self.us:
+        for member in to:
+            if member != self.us and member in self.in_step:
                 try:
                     self.channel.send_nowait(data, member)
                 except (BufferFull, ChannelClosed):
@@ -370,15 +395,15 @@ class Core(Receiver):
                 self._count_disks()
         elif what == Told.PING:
             if sender in self.in_step:
-                self._tell(Told.PONG, number, to=sender)
+                self._tell(Told.PONG, number, 0, (sender,))
         elif what == Told.PONG:
             self.lease.heard(sender.name, number)
 
     def _ping(self, number: int) -> None:
         if self.state is State.SERVING:
             self.lease.heard(self.us.name, number)
-            self._tell(Told.PING, number)
-            self._tell_disk()
+            self._tell(Told.PING, number, 0, self.in_step)
+            self._tell_disk(self.in_step)
 
     # Views.
 
@@ -446,7 +471,7 @@ class Core(Receiver):
         finally:
             store.end()
         self._begin_lease()
-        self._watch_disk()
+        self._watch_disk(self.in_step)
         self.pending.look()
 
     def _strand(self) -> None:
@@ -554,7 +579,7 @@ class Core(Receiver):
         self.pending.held = max(self.pending.held, self._place)
         self._begin_lease()
         self._count_voters()
-        self._watch_disk()
+        self._watch_disk(self.in_step)
         self._alarm()
         log.info("the broker serves", members=len(self.in_step), voters=",".join(self.voters))
         self.pending.look()
@@ -585,7 +610,7 @@ class Core(Receiver):
             self._save()
             self._begin_lease()
             self._count_voters()
-            self._watch_disk()
+            self._watch_disk(self.in_step)
             self._told_of_change()
 
     def _forget(self, name: str) -> None:
@@ -619,6 +644,7 @@ class Core(Receiver):
         self.local.clear()
         self.pending.clear()
         self.interface.clear()
+        self._waits_for_disk.clear()
         for listener in self.cut_off:
             listener(why)
 

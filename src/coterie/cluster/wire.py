@@ -53,8 +53,11 @@ class Kind(IntEnum):
     """A name is no voter any more."""
 
 
+_KINDS = {int(kind): kind for kind in Kind}
 _HEAD = struct.Struct(">BBdQ")
 HEAD = _HEAD.size
+_ON_DISK = 0x80
+"""In the byte of the kind."""
 _GROUP = struct.Struct(">HIBBqI")
 """Lengths of route and header, persistent, priority, time to live in ms (-1: none), how many."""
 _QUEUE = struct.Struct(">Q")
@@ -74,10 +77,12 @@ class Head(NamedTuple):
     wall: float
     number: int
     """Of the sender's events, from 1; 0: it is none of those that must come in a row."""
+    on_disk: bool
+    """The sender waits until it is on disk."""
 
 
-def head(kind: Kind, wall: float, number: int) -> bytes:
-    return _HEAD.pack(VERSION, kind, wall, number)
+def head(kind: Kind, wall: float, number: int, on_disk: bool = False) -> bytes:
+    return _HEAD.pack(VERSION, kind | _ON_DISK if on_disk else kind, wall, number)
 
 
 def read_head(data: memoryview) -> Head:
@@ -85,8 +90,8 @@ def read_head(data: memoryview) -> Head:
         version, kind, wall, number = _HEAD.unpack_from(data)
         if version != VERSION:
             raise Malformed(f"an event of version {version}: this broker speaks version {VERSION}")
-        return Head(Kind(kind), wall, number)
-    except (struct.error, ValueError) as error:
+        return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK)
+    except (struct.error, KeyError) as error:
         raise Malformed(f"no event: {error}") from None
 
 

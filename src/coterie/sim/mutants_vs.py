@@ -167,8 +167,8 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         property="G10",
         what="a member takes a position for held when it has it itself",
         module="coterie.group.protocols.total_held",
-        old="        return self.own if last < 0 else min(self.own, sorted(self._heard.values(), reverse=True)[last])",
-        new="        return self.own",
+        old="        return min(own, known[need - 1]) if len(known) >= need else 0",
+        new="        return own",
         seed=5,
     ),
 )

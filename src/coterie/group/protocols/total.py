@@ -98,6 +98,7 @@ class Total(Protocol):
         "total.resumed": "What piled up during a flush is ordered when it ends.",
         "total.held_majority": "A member learns that a majority holds the order up to a position.",
         "total.held_all": "A member learns that everybody holds the order up to a position.",
+        "total.reports_later": "Where a majority matters, a member that it does not need reports a little later.",
         "total.asked": "A member that does not learn in time who holds the order asks.",
         "total.answered": "A member that is asked reports once more.",
         "total.safe_waits": "Under safe delivery a bundle waits until every member holds its place.",
@@ -133,7 +134,8 @@ class Total(Protocol):
         """Under safe delivery: bundles with a place, not known to be held by all."""
         self._due = False
         """We are the sequencer, and a record is due."""
-        self._holding = Holding(self, view, self.settings.report_interval, self._reports)
+        everyone = self._safe or True in self._signals
+        self._holding = Holding(self, view, self.settings.report_interval, self._reports, everyone)
 
     def stop(self) -> None:
         self._holding.end()
@@ -172,7 +174,7 @@ class Total(Protocol):
 
     def count_holders(self, members: Sequence[Address], need: int) -> None:
         """Until the view ends, so many of these members are the majority that `held` speaks of."""
-        self._holding.holders.count(members, need)
+        self._holding.count(members, need)
         self._tell_held()
 
     def pause(self) -> None:

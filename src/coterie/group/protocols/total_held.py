@@ -1,9 +1,12 @@
 """Who holds the total order up to where: what TOTAL's `held` signal and its safe delivery rest on.
 
 To hold a position is to have every bundle up to it and every record that orders them. Members report what they hold,
-unnumbered and cumulative, at the end of a turn in which it grew; who does not learn in time that everybody holds what
-it holds asks; a group at rest is silent. The sequencer orders only what it has: it holds whatever anybody else holds,
-and need not say so.
+unnumbered and cumulative; who does not learn in time what it wants to know asks; a group at rest is silent. The
+sequencer orders only what it has: it holds whatever anybody else holds, and need not say so.
+
+Where only a majority matters, as few report at once as make one, at the end of a turn in which they hold more: the
+oldest. The others do so a little later, for many turns at a time. And where a member and the sequencer are a majority,
+nobody but the sequencer has to be told.
 """
 
 from __future__ import annotations
@@ -24,25 +27,37 @@ class Report:
 
     position: int
     ask: bool
-    """I have not learnt in time that everybody holds as much: tell me."""
+    """I have not learnt in time that those who matter hold as much: tell me."""
+
+
+_LATER = 0.05
+"""A report that nobody needs at once comes after this part of `report_interval`."""
 
 
 class Holders:
     """The positions that the members of one view hold, as far as one of them knows."""
 
-    __slots__ = ("_counted", "_heard", "_local", "_need", "_view", "own")
+    __slots__ = ("_counted", "_heard", "_local", "_need", "_view", "is_needed", "own", "two_suffice")
+
+    is_needed: bool
+    """We are one of the oldest that make a majority, with the sequencer if it counts."""
+    two_suffice: bool
+    """Any member and the sequencer are a majority, so that only the sequencer needs to be told."""
 
     def __init__(self, view: View, local: Address) -> None:
         self._view, self._local = view, local
         self.own = 0
         """Nothing beyond it is ever called held: what we do not have ourselves is of no use here."""
         self._heard = {m: 0 for m in view.members if m not in (local, view.coordinator)}
-        self._counted: tuple[Address, ...] | None = None
-        self._need = 0
+        self.count(view.members, len(view.members) // 2 + 1)
 
     def count(self, members: Sequence[Address], need: int) -> None:
-        """From now on so many of these are a majority, and not more than half of the view."""
-        self._counted, self._need = tuple(members), need
+        """From now on so many of these are a majority."""
+        view = self._view.members
+        self._counted, self._need = tuple(m for m in view if m in members), need
+        others = [m for m in self._counted if m != view[0]]
+        self.is_needed = self._local in others[: need - (view[0] in self._counted)]
+        self.two_suffice = need <= 2 and self._counted == view
 
     def heard(self, member: Address, position: int) -> None:
         """A report. An older one that comes late takes nothing back."""
@@ -54,14 +69,10 @@ class Holders:
         return min(self.own, *self._heard.values()) if self._heard else self.own
 
     def by_majority(self) -> int:
-        """The position up to which more than half of the view does."""
-        members = self._view.members
-        if self._counted is not None:
-            known = sorted((self._heard.get(m, self.own) for m in self._counted if m in members), reverse=True)
-            return min(self.own, known[self._need - 1]) if len(known) >= self._need else 0
-        sure = 1 if self._local == members[0] else 2  # we, and the sequencer, hold all that we hold
-        last = len(members) // 2 - sure  # of the others, best first: the last one that a majority needs
-        return self.own if last < 0 else min(self.own, sorted(self._heard.values(), reverse=True)[last])
+        """The position up to which a majority does. We, and the sequencer, hold all that we hold."""
+        own, heard, need = self.own, self._heard, self._need
+        known = sorted([heard.get(m, own) for m in self._counted], reverse=True)
+        return min(own, known[need - 1]) if len(known) >= need else 0
 
     def who(self, position: int) -> list[Address]:
         """The members that are known to hold a position, which we hold ourselves."""
@@ -71,14 +82,20 @@ class Holders:
 class Holding:
     """One member's part in finding out who holds the order of one view."""
 
-    def __init__(self, layer: Protocol, view: View, interval: float, reports: bool) -> None:
+    def __init__(self, layer: Protocol, view: View, interval: float, reports: bool, everyone: bool) -> None:
+        """`everyone`: it matters what everybody holds, and not only what a majority does."""
         self._layer, self._view, self._interval = layer, view, interval
         self._orders = view.coordinator == layer.stack.local
         self._reports = reports and len(view.members) > 1
         self.holders = Holders(view, layer.stack.local)
         self._told = {False: 0, True: 0}
         """Positions that were last said to be held: by a majority, by all."""
+        self._everyone = everyone
         self._report_comes = False
+        self._asked = False
+        """Somebody waits for our report."""
+        self._later: Timer | None = None
+        """Of the report that is not needed at once."""
         self._watched = 0
         """The position whose holders the timer will look at."""
         self._timer: Timer | None = None
@@ -87,16 +104,28 @@ class Holding:
     def end(self) -> None:
         """The view is over, or the stack stops."""
         self._over = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._later):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._later = None
+
+    def count(self, members: Sequence[Address], need: int) -> None:
+        """Others matter now: nobody may have told us what they hold."""
+        self.holders.count(members, need)
+        if self._reports:
+            self._watch()
 
     def grown(self, position: int) -> None:
-        """We hold more than before: say so at the end of the turn, and see to it that we hear of the others."""
+        """We hold more than before: say so, and see to it that we hear of the others."""
         self.holders.own = position
         if self._reports:
-            if not self._orders:  # whoever holds something knows that the sequencer does
+            if self._orders:  # whoever holds something knows that the sequencer does
+                pass
+            elif self._everyone or self.holders.is_needed:
                 self._report_soon()
+            elif self._later is None:
+                self._layer.rule("total.reports_later")
+                self._later = self._layer.runtime.call_later(self._interval * _LATER, self._report)
             self._watch()
 
     def _report_soon(self) -> None:
@@ -106,9 +135,16 @@ class Holding:
 
     def _report(self, ask: bool = False) -> None:
         self._report_comes = False
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if not self._over:
             layer = self._layer
-            packet = Packet(layer.codec.encode(Report(self.holders.own, ask)), None, layer.id)
+            to = None
+            if not (ask or self._asked or self._everyone) and self.holders.two_suffice:
+                to = self._view.coordinator
+            self._asked = False
+            packet = Packet(layer.codec.encode(Report(self.holders.own, ask)), to, layer.id)
             packet.view = self._view.tag
             layer.count("reports")
             layer.pass_down(packet)
@@ -120,6 +156,7 @@ class Holding:
         self.holders.heard(member, report.position)
         if report.ask and not self._orders and member in self._view:
             self._layer.rule("total.answered")
+            self._asked = True
             self._report_soon()
 
     def _watch(self) -> None:
@@ -128,9 +165,10 @@ class Holding:
             self._timer = self._layer.runtime.call_later(self._interval, self._look)
 
     def _look(self) -> None:
-        """Do we know by now that everybody holds what we held an interval ago?"""
+        """Do we know by now that those who matter hold what we held an interval ago?"""
         self._timer = None
-        if self.holders.by_all() < self._watched:
+        known = self.holders.by_all() if self._everyone else self.holders.by_majority()
+        if known < self._watched:
             self._layer.rule("total.asked")
             self._report(ask=True)
             self._watch()
@@ -139,8 +177,11 @@ class Holding:
 
     def tell(self, delivered: int, everyone: bool) -> None:
         """Say how far the order is held, if that is further than what was said before, and delivered."""
+        told = self._told[everyone]
+        if delivered <= told:
+            return
         position = min(delivered, self.holders.by_all() if everyone else self.holders.by_majority())
-        if position <= self._told[everyone]:
+        if position <= told:
             return
         self._told[everyone] = position
         layer, by = self._layer, "all" if everyone else "majority"
