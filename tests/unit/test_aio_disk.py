@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coterie.errors import DiskError, UserError
-from coterie.runtime.aio import AioRuntime, run
+from coterie.runtime.aio import AioRuntime, files, run
 from coterie.runtime.aio.disk import FolderDisk
 from coterie.runtime.aio.files import MOST_OPEN
 from coterie.runtime.base import Disk
@@ -137,7 +137,7 @@ def test_a_slow_call_about_one_file_holds_up_that_file_only(tmp_path: Path) -> N
         release = threading.Event()
         completed: list[str] = []
         # An fsync that takes as long as the test wants, put where a real one would be.
-        disk._do(("slow",), release.wait, lambda _: completed.append("slow sync"))
+        disk._do(("slow",), lambda _: release.wait(), lambda _: completed.append("slow sync"))
         disk.append("slow", [b"x"], lambda _: completed.append("slow append"))
         assert await outcome(lambda done: disk.append("quick", [b"x"], done)) == 0
         assert await outcome(lambda done: disk.sync("quick", done)) is None
@@ -314,3 +314,43 @@ def test_a_data_folder_that_cannot_be_made_is_a_user_error(tmp_path: Path) -> No
             AioRuntime("a", disk_dir=tmp_path / "file" / "data")
 
     run(main())
+
+
+def test_an_append_and_the_sync_behind_it_are_told_in_their_order(tmp_path: Path) -> None:
+    async def scenario(disk: Disk) -> None:
+        told: list[object] = []
+        for part in (b"one", b"two", b"three"):
+            disk.append("log", [part], told.append)
+            await outcome(lambda done: disk.sync("log", lambda result: (told.append(result), done(None))))
+        assert told == [0, None, 3, None, 6, None]
+        assert (tmp_path / "log").read_bytes() == b"onetwothree"
+
+    with_disk(tmp_path, scenario)
+
+
+def test_what_is_synced_as_it_is_written_needs_no_other_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(files, "_sync_data", synced.append)
+    folder = files.Folder(tmp_path)
+    assert folder.append("log", [b"one"], sync_follows=True) == 0
+    folder.sync("log")
+    assert len(synced) == 1  # a new file: its name has to be durable, too
+    assert folder.append("log", [b"two"], sync_follows=True) == 3
+    folder.sync("log")
+    assert len(synced) == (1 if hasattr(os, "RWF_DSYNC") else 2)
+    folder.append("log", [b"three"])
+    folder.append("log", [b"four"], sync_follows=True)
+    folder.sync("log")
+    assert len(synced) == (2 if hasattr(os, "RWF_DSYNC") else 3)  # the third part was not synced as it was written
+    folder.close()
+
+
+def test_a_disk_that_is_full_takes_nothing_of_an_append_that_is_to_be_synced_and_goes_on(tmp_path: Path) -> None:
+    folder = files.Folder(tmp_path)
+    folder.append("log", [bytes(1000)])
+    folder.sync("log")
+    with file_size_limit(1500), pytest.raises(DiskError, match="File too large"):
+        folder.append("log", [b"x" * 900], sync_follows=True)
+    assert folder.append("log", [b"y"], sync_follows=True) == 1000
+    folder.sync("log")
+    folder.close()

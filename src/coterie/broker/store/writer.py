@@ -24,6 +24,8 @@ from coterie.log import Log
 from coterie.runtime.base import Buffer, Runtime, Timer
 
 log = Log(__name__)
+GATHERING = 0.005
+"""How long what nobody waits for (acks) waits for something to be written with: then one system call writes and syncs."""
 
 
 class Writer:
@@ -74,6 +76,9 @@ class Writer:
         """Somebody waits for this place in the log to be synced."""
         self._waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self._timer: Timer | None = None
+        self._ripens: Timer | None = None
+        self._ripe = False
+        """What is to be written is written even if nobody waits for it."""
         self._busy = False
         self._syncing = False
         self._paused = False
@@ -121,14 +126,23 @@ class Writer:
             self._busy = True
             self._sync(self._rolled)
             return
-        if self._pending:
+        wanted = self._wanted > self.synced or 4 * self.held > self._settings.pending_max
+        if self._pending and (wanted or self._ripe):
             self._append(segment or self._begin())
+        elif self._pending and self._ripens is None:
+            self._ripens = self._runtime.call_later(GATHERING, self._ripened)
         if self._unsynced or self._appending:
-            if self._wanted > self.synced or 4 * self.held > self._settings.pending_max:
+            if wanted:
                 self._busy = True
                 self._sync(self._sync_ended)
             elif self._timer is None:
                 self._timer = self._runtime.call_later(self._settings.sync_interval, self._sync_now)
+
+    def _ripened(self) -> None:
+        """What nobody waits for has waited long enough for company."""
+        self._ripens = None
+        self._ripe = True
+        self.flush()
 
     def _sync_now(self) -> None:
         self._timer = None
@@ -151,6 +165,10 @@ class Writer:
 
     def _append(self, segment: Segment) -> None:
         units, self._pending = self._pending, []
+        self._ripe = False
+        if self._ripens is not None:
+            self._ripens.cancel()
+            self._ripens = None
         buffers: list[Buffer] = []
         size = 0
         if not segment.size:

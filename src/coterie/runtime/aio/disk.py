@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 from coterie.errors import DiskError, UserError
 from coterie.runtime.aio import failures
 from coterie.runtime.aio.files import Folder
+from coterie.runtime.aio.workers import Workers
 from coterie.runtime.base import Buffer, Disk
 
 T = TypeVar("T")
@@ -31,8 +31,10 @@ class _Call:
     """A piece of work that starts when the earlier calls about the same files have ended."""
 
     names: tuple[str, ...]
-    work: Callable[[], object]
+    work: Callable[[bool], object]
+    """Told whether a sync of the same file follows at once."""
     done: Callable[[Any], None]
+    syncs: bool = False
     waiting_for: int = 0
     followers: list[_Call] = field(default_factory=list)
 
@@ -47,54 +49,55 @@ class FolderDisk(Disk):
             self._folder = Folder(path)
         except OSError as error:
             raise UserError(f"cannot use {path} as the data folder: {error.strerror}: choose another") from None
-        self._threads = ThreadPoolExecutor(IO_THREADS, thread_name_prefix="disk")
+        self._threads = Workers(IO_THREADS, "disk")
         self._lock = threading.Lock()
         self._last: dict[str, _Call] = {}
         """Per file, the latest call that has not ended."""
         self._closed = False
 
     def append(self, name: str, buffers: Sequence[Buffer], done: Callable[[int | Exception], None]) -> None:
-        self._do((name,), lambda: self._folder.append(name, buffers), done)
+        self._do((name,), lambda sync_follows: self._folder.append(name, buffers, sync_follows), done)
 
     def read(self, name: str, offset: int, size: int, done: Callable[[bytes | Exception], None]) -> None:
-        self._do((name,), lambda: self._folder.read(name, offset, size), done)
+        self._do((name,), lambda _: self._folder.read(name, offset, size), done)
 
     def sync(self, name: str, done: Callable[[Exception | None], None]) -> None:
-        self._do((name,), lambda: self._folder.sync(name), done)
+        self._do((name,), lambda _: self._folder.sync(name), done, syncs=True)
 
     def truncate(self, name: str, size: int, done: Callable[[Exception | None], None]) -> None:
-        self._do((name,), lambda: self._folder.truncate(name, size), done)
+        self._do((name,), lambda _: self._folder.truncate(name, size), done)
 
     def replace(self, old: str, new: str, done: Callable[[Exception | None], None]) -> None:
-        self._do((old, new), lambda: self._folder.replace(old, new), done)
+        self._do((old, new), lambda _: self._folder.replace(old, new), done)
 
     def remove(self, name: str, done: Callable[[Exception | None], None]) -> None:
-        self._do((name,), lambda: self._folder.remove(name), done)
+        self._do((name,), lambda _: self._folder.remove(name), done)
 
     def list(self, done: Callable[[dict[str, int] | Exception], None]) -> None:
-        self._do((), self._folder.list, done, after_all=True)
+        self._do((), lambda _: self._folder.list(), done, after_all=True)
 
     async def close(self) -> None:
         """Do what was asked for, then close every file. Later calls get a DiskError."""
         if not self._closed:
             idle = self._loop.create_future()
-            self._do((), self._folder.close, idle.set_result, after_all=True)
+            self._do((), lambda _: self._folder.close(), idle.set_result, after_all=True)
             self._closed = True
             await idle
-            self._threads.shutdown(wait=False)
+            self._threads.close()
 
     def _do(
         self,
         names: tuple[str, ...],
-        work: Callable[[], T],
+        work: Callable[[bool], T],
         done: Callable[[T | Exception], None],
         after_all: bool = False,
+        syncs: bool = False,
     ) -> None:
         """Do the work behind the earlier calls about these files, or behind all earlier calls."""
         if self._closed:
             self._loop.call_soon(done, DiskError("the node is stopping: its files are closed"))
             return
-        call = _Call(names, work, done)
+        call = _Call(names, work, done, syncs)
         with self._lock:
             for other in self._earlier(None if after_all else names):
                 other.followers.append(call)
@@ -111,10 +114,17 @@ class FolderDisk(Disk):
         return {id(call): call for call in found}.values()
 
     def _run(self, first: _Call) -> None:
-        """On an I/O thread: do a call, then what only waited for it."""
+        """On an I/O thread: do a call, then what only waited for it. An append and the sync right behind it are one
+        step: done together, and told together."""
         call: _Call | None = first
+        ended: list[tuple[Callable[[Any], None], object]] = []
         while call is not None:
-            self._complete(call.done, _outcome(call.work))
+            with self._lock:
+                sync_follows = any(other.syncs and other.names == call.names for other in call.followers)
+            ended.append((call.done, _outcome(call.work, sync_follows)))
+            if not sync_follows:
+                self._complete(ended)
+                ended = []
             ready = []
             with self._lock:
                 for name in call.names:
@@ -129,16 +139,22 @@ class FolderDisk(Disk):
                 self._threads.submit(self._run, follower)
             call = ready[0] if ready else None
 
-    def _complete(self, done: Callable[[Any], None], result: object) -> None:
+    def _complete(self, ended: Sequence[tuple[Callable[[Any], None], object]]) -> None:
         try:
-            self._loop.call_soon_threadsafe(done, result)
+            self._loop.call_soon_threadsafe(self._tell, ended)
         except RuntimeError:  # the loop has ended, and with it whoever waited
             pass
 
+    def _tell(self, ended: Sequence[tuple[Callable[[Any], None], object]]) -> None:
+        for done, result in ended[:-1]:
+            failures.guarded("the disk", done, result)
+        done, result = ended[-1]
+        done(result)
 
-def _outcome(work: Callable[[], object]) -> object:
+
+def _outcome(work: Callable[[bool], object], sync_follows: bool) -> object:
     try:
-        return work()
+        return work(sync_follows)
     except DiskError as error:
         return error
     except Exception as error:
