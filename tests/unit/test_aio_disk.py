@@ -321,7 +321,7 @@ def test_an_append_and_the_sync_behind_it_are_told_in_their_order(tmp_path: Path
         told: list[object] = []
         for part in (b"one", b"two", b"three"):
             disk.append("log", [part], told.append)
-            await outcome(lambda done: disk.sync("log", lambda result: (told.append(result), done(None))))
+            told.append(await outcome(lambda done: disk.sync("log", done)))
         assert told == [0, None, 3, None, 6, None]
         assert (tmp_path / "log").read_bytes() == b"onetwothree"
 
