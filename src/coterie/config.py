@@ -38,6 +38,7 @@ class NodeSettings:
     name: str = setting("", "the node's name, unique in the group; empty: the host's name and the process id")
     group: str = setting("coterie", "the group that it joins; nodes of other groups are strangers")
     bind: str = setting("127.0.0.1:7800", "where it listens, as host:port; port 0 takes a free one")
+    advertise: str = setting("", "host at which others reach that port, if they cannot by the host of bind")
     peers: tuple[str, ...] = setting((), "nodes to look for, each as host:port; one that runs is enough")
     data: str = setting("", "folder of everything that must survive a restart; empty: nothing does")
     secret: str = setting("", "what every node must know to be let in; better in a file: secret_file", hidden=True)

@@ -152,6 +152,13 @@ KINDS: dict[str, str] = {
     "data.tx, data.state, data.channel",
     "unsettled": "at rest: what the client of data.holder has of a queue",
     "inventory": "at rest: what a queue holds; data.ready, data.held, data.next",
+    "serving": "a clustered broker serves or not, and with whom; data.state, data.cluster, data.voters, data.members: "
+    "who is in step, data.epoch, data.number: events of the log that it has applied",
+    "replica": "what a clustered broker has after an event of the log that a majority holds; data.epoch, data.number, "
+    "data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, data.voters, "
+    "data.updated: it got its state from another broker",
+    "given": "a clustered broker hands messages to a client; data.redelivered, data.sums",
+    "promise": "a client is told that what it asked for was done; data.number: that it is on disk up to this event",
     "owner": "a queue changed hands",
     "credit": "a consumer's credit changed",
     "wiring": "queues, exchanges or bindings changed",

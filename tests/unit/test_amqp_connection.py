@@ -77,6 +77,23 @@ def test_what_a_client_sends_while_its_password_is_checked_waits() -> None:
     assert client.wire.reading
 
 
+@pytest.mark.parametrize("when", ["before the login", "while the password is checked"])
+def test_a_broker_that_knows_no_users_for_it_is_being_updated_sends_clients_elsewhere(when: str) -> None:
+    rig = Rig()
+    client = Client(rig)
+    client.raw(PROTOCOL_HEADER)
+    if when == "while the password is checked":
+        client.raw(START_OK)
+    rig.server.unavailable = lambda: "it is being updated"
+    rig.users.delete("guest", lambda _: None)
+    if when == "before the login":
+        client.raw(START_OK)
+    rig.run(LOGIN)
+    start, close = client.heard()
+    assert (start.name, close.name, close["reply_code"]) == ("connection.start", "connection.close", 320)
+    assert "it is being updated" in str(close["reply_text"])
+
+
 def test_a_client_that_leaves_while_its_password_is_checked_leaves_nothing() -> None:
     rig = Rig()
     client = Client(rig)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cluster_rig import Cluster
 
 from coterie.amqp.properties import Properties
@@ -9,6 +10,7 @@ from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.specs import QueueSpec
 from coterie.broker.vhost import Got
+from coterie.cluster.settings import ClusterSettings
 
 
 def test_brokers_that_meet_for_the_first_time_begin_together() -> None:
@@ -406,3 +408,74 @@ def test_what_goes_nowhere_is_confirmed_in_its_turn_however_busy_the_broker_is()
     assert a.confirmed[:2] == ["first", "nowhere"]
     cluster.settle()
     assert a.confirmed == ["first", "nowhere", "last"]
+
+
+def test_a_majority_of_cut_off_updates_still_votes_for_the_one_that_has_everything() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare()
+    a.publish(*(f"m{n}" for n in range(200)))
+    cluster.settle()
+    for host in (b, c):
+        host.kill()
+    cluster.settle()
+    b, c = cluster.start(1), cluster.start(2)
+    cluster.until(lambda: b.core.updating or c.core.updating)
+    for host in (a, b, c):
+        host.kill()
+    hosts = [cluster.start(number) for number in range(3)]
+    cluster.until(lambda: all(host.serves for host in hosts))
+    assert len(hosts[1].content()) == 200
+    cluster.check_alike()
+
+
+def test_publishes_while_events_are_under_way_share_the_next_one() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare()
+    before = b.core.progress.index
+    for number in range(50):
+        b.publish(f"m{number}")
+    cluster.settle()
+    assert b.confirmed == [f"m{number}" for number in range(50)]
+    assert [body for _, body, _, _ in a.content()] == b.confirmed
+    assert b.core.progress.index - before <= 5
+    cluster.check_alike()
+
+
+def test_what_is_gathered_goes_out_before_anything_that_was_asked_for_later() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare()
+    b.publish("one")
+    b.publish("two")
+    b.publish("three")
+    got = [b.get() for _ in range(3)]
+    cluster.settle()
+    bodies = [answer.entry.message.body for (answer,) in got if isinstance(answer, Got) and answer.entry.message]
+    assert bodies == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.002, 0.004, 0.006])
+def test_newcomers_that_are_cut_off_with_one_old_voter_make_no_second_cluster(delay: float) -> None:
+    cluster = Cluster(5)
+    cluster.settings = ClusterSettings(size=3)
+    a, b, c = (cluster.start(number) for number in range(3))
+    cluster.until(lambda: a.serves and b.serves and c.serves)
+    a.declare()
+    d, e = cluster.start(3), cluster.start(4)
+    cluster.until(lambda: len(a.channel.view.members) == 5)
+    cluster.run(delay)
+    cluster.part("a", "d", "e")
+    cluster.run(20)
+    assert [host.serves for host in (a, b, c, d, e)] == [False, True, True, False, False]
+
+
+def test_newcomers_get_their_votes_one_after_the_other() -> None:
+    cluster = Cluster(5)
+    cluster.settings = ClusterSettings(size=3)
+    hosts = [cluster.start(number) for number in range(3)]
+    cluster.until(lambda: all(host.serves for host in hosts))
+    hosts += [cluster.start(3), cluster.start(4)]
+    cluster.until(lambda: all(host.core.voters == ("a", "b", "c", "d", "e") for host in hosts))
+    assert all(host.serves for host in hosts)

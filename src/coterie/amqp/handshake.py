@@ -102,6 +102,9 @@ class Handshake:
         mechanism = call.text("mechanism")
         if mechanism not in self._mechanisms():
             raise ProtocolError(COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'")
+        refusal = connection.server.refusal()
+        if refusal is not None:  # a broker that is being updated knows no users: nobody's login has failed
+            raise refusal
         # Checking a password takes its time, and is done elsewhere: what the client sends meanwhile waits.
         connection.throttle.pause("login")
         users, certificate = connection.users, connection.certificate
@@ -123,7 +126,10 @@ class Handshake:
             )
             connection.throttle.resume("login")
             return
-        if connection.can("authentication_failure_close"):
+        refusal = connection.server.refusal()
+        if refusal is not None:  # the users may have gone while the password was checked
+            connection.fail(refusal)
+        elif connection.can("authentication_failure_close"):
             connection.fail(result)
         else:
             log.info("login refused", client=connection.name)

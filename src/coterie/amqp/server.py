@@ -54,6 +54,7 @@ class Server:
         self._traffic = Traffic()
         """Of connections that are over."""
         self._stopped: Callable[[], None] | None = None
+        self._stopping = False
         self._looking: Timer | None = None
         self.unavailable: Callable[[], str] = lambda: ""
         """Why nobody may come in now; nothing if they may."""
@@ -76,11 +77,16 @@ class Server:
         connection = self.connections[self.accepted] = Connection(self, self.accepted, listener)
         return connection
 
+    def refusal(self) -> ProtocolError | None:
+        """Error 320, if clients should try another broker."""
+        why = self.unavailable()
+        return ProtocolError(CONNECTION_FORCED, f"this broker does not serve now: {why}") if why else None
+
     def admit(self, user: User, name: str) -> Vhost:
         """The vhost that a client wants to go to. Raises ProtocolError 530, or 320 if it should try another broker."""
-        why = self.unavailable()
-        if why:
-            raise ProtocolError(CONNECTION_FORCED, f"this broker does not serve now: {why}")
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
         limit = self.settings.connections_max
         if len(self._open) >= limit:
             raise ProtocolError(NOT_ALLOWED, f"connection refused: node connection limit ({limit}) is reached")
@@ -171,9 +177,21 @@ class Server:
         for connection in list(self.connections.values()):
             connection.close(reason)
 
+    def hold_back(self) -> None:
+        """Take no new clients, and read nothing more from those that are here."""
+        for listener in self.listeners:
+            listener.close()
+        self.listeners.clear()
+        for connection in list(self._open.values()):
+            connection.throttle.pause("drain")
+
     def stop(self, done: Callable[[], None], reason: str = "broker forced connection closure: it is stopping") -> None:
-        """Listen no more, close every connection, then `done`."""
+        """Listen no more, close every connection, then `done`. Of two calls the second one is told."""
         self._stopped = done
+        if self._stopping:
+            self._look_if_stopped()
+            return
+        self._stopping = True
         if self._looking is not None:
             self._looking.cancel()
         for listener in self.listeners:

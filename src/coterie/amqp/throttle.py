@@ -2,7 +2,7 @@
 
 The reasons are its own: `login`; `turn` (it is others' turn); `alarm` (the broker is low on something, and it
 publishes); `publishes` (too much of what it published is not safe yet); `channel N` (too much waits behind a command
-of that channel).
+of that channel); `drain` (the node is being drained, and answers what was asked before it lets the client go).
 """
 
 from __future__ import annotations

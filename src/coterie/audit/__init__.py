@@ -13,9 +13,15 @@ from coterie.audit.b2 import OneHolder
 from coterie.audit.b3 import AcceptedForGood
 from coterie.audit.b4 import RequeuedOnce
 from coterie.audit.b5 import DeadLetters
+from coterie.audit.b6 import SameMessages
+from coterie.audit.b7 import SameAllocation
+from coterie.audit.b8 import SameWiring
 from coterie.audit.b9 import Transactions
+from coterie.audit.b10 import UpdatedReplicas
 from coterie.audit.b11 import Survives
 from coterie.audit.b12 import UnackedIsHeld
+from coterie.audit.b13 import NoMajorityNoPromise
+from coterie.audit.b14 import OnePositionOneMessage
 from coterie.audit.fold import Checker, Order, Property, Split, Violation, check, split
 from coterie.audit.g1 import SelfInclusion
 from coterie.audit.g2 import Views
@@ -44,5 +50,6 @@ def properties(causal: bool = False) -> list[Property[Any]]:
         SelfInclusion(), Views(), Integrity(), SelfDelivery(), SendingView(), VirtualSynchrony(), TransitionalSets(),
         Fifo(), TotalOrder(), Held(causal), Gate(), FlushExclusion(), HandlerExclusion(), Retention(causal), Unicast(),
         StateTransfer(), Settles(), NothingIsLost(), OneHolder(), AcceptedForGood(), RequeuedOnce(), DeadLetters(),
-        Transactions(), Survives(), UnackedIsHeld(),
+        SameMessages(), SameAllocation(), SameWiring(), Transactions(), UpdatedReplicas(), Survives(), UnackedIsHeld(),
+        NoMajorityNoPromise(), OnePositionOneMessage(),
     ]  # fmt: skip

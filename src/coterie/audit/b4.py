@@ -66,6 +66,8 @@ class State:
     """Channels."""
     restarts: dict[Life, Restart] = field(default_factory=dict)
     lives: Lives = field(default_factory=Lives)
+    given: dict[QueueId, dict[int, Event]] = field(default_factory=dict)
+    """By clustered brokers, to clients, not flagged."""
     found: Found = field(default_factory=lambda: Found("B4"))
 
 
@@ -77,7 +79,7 @@ class RequeuedOnce(Property[State]):
         "flagged redelivered if it may have been delivered."
     )
     split_by = BY_QUEUE
-    kinds = ("recovered", "queue", "acquire", "handed", "release", "dequeue", "client", *LIFE_KINDS)
+    kinds = ("recovered", "queue", "acquire", "handed", "release", "dequeue", "client", "given", *LIFE_KINDS)
 
     def start(self) -> State:
         return State()
@@ -95,6 +97,9 @@ class RequeuedOnce(Property[State]):
             note_restart(state.restarts, event)
         queue = queue_of(event)
         if queue is None:
+            return
+        if kind == "given":
+            self._give(state, queue, event)
             return
         key = (event.node, event.inc), queue
         hands = state.queues.get(key)
@@ -115,6 +120,17 @@ class RequeuedOnce(Property[State]):
             hands.seen = dict.fromkeys(numbers(event.data.get("redelivered")), event)
         else:
             hands.ordered = event.data.get("type") != "priority"
+
+    def _give(self, state: State, queue: QueueId, event: Event) -> None:
+        """Whichever of two came first: the other one had to be flagged."""
+        given = state.given.setdefault(queue, {})
+        flagged = {*numbers(event.data.get("redelivered"))}
+        for position in positions(event):
+            if position not in flagged:
+                other = given.setdefault(position, event)
+                if other is not event:
+                    text = f"position {position} of {event.queue} was given to clients twice, and neither was told"
+                    state.found.add(text, other, event)
 
     def _acquire(self, state: State, hands: Hands, event: Event) -> None:
         holder, taken = text_of(event, "holder"), [*positions(event)]

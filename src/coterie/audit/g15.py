@@ -39,8 +39,9 @@ class Connection:
 @dataclass(slots=True)
 class State:
     connections: dict[tuple[Pair, int], Connection] = field(default_factory=dict)
-    newest: dict[Pair, tuple[int, Event]] = field(default_factory=dict)
-    """The highest connection id of which something was delivered."""
+    newest: dict[tuple[Pair, bool], tuple[int, Event]] = field(default_factory=dict)
+    """The highest connection id of which something was delivered: to the application, to protocols. What is for the
+    application may have to wait above, for a view, while protocols get what is theirs."""
     lives: Lives = field(default_factory=Lives)
     found: Found = field(default_factory=lambda: Found("G15"))
 
@@ -116,15 +117,16 @@ class Unicast(Property[State]):
     def _deliver(self, state: State, connection: Connection, pair: Pair, conn: int, event: Event) -> None:
         number = event.first
         assert number is not None
-        newest = state.newest.get(pair)
+        for_application = event.data.get("app") is not False
+        newest = state.newest.get((pair, for_application))
         if newest is None or newest[0] < conn:
-            state.newest[pair] = conn, event
+            state.newest[pair, for_application] = conn, event
         elif newest[0] > conn:
             text = f"{pair[1]} delivered number {number} of {pair[0]}'s connection {conn} after connection {newest[0]}"
             state.found.add(text, newest[1], event)
         line = connection.line
         before = line.last
-        problem = line.deliver(number, event.data.get("app") is not False, event)
+        problem = line.deliver(number, for_application, event)
         if problem is not None:
             state.found.add(f"{pair[1]} delivered {pair[0]}'s connection {conn}: {problem}", before, event)
         if connection.first_delivery is None and line.next is not None:

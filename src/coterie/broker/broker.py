@@ -45,7 +45,8 @@ class Broker:
         self.settings = settings or BrokerSettings()
         self.store = store or NullStore()
         self.cluster = cluster or NullCluster()
-        self.traced = BrokerTrace(runtime.trace, self.store) if runtime.trace.on else None
+        traced = runtime.trace.on and self.cluster.immediate  # a cluster has a trace of its own
+        self.traced = BrokerTrace(runtime.trace, self.store) if traced else None
         self.vhosts: dict[str, Vhost] = {}
         self.records: dict[tuple[str, str], Record] = {}
         """Records of kinds that are not the broker's own, as they were recovered: users and the like."""

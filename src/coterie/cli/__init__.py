@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("coterie.cli.node", "a broker for AMQP 0-9-1 clients, in one word"),
     "node": ("coterie.cli.node", "one broker, with every setting that it has"),
     "status": ("coterie.cli.status", "how a broker is: alarms, clients, queues, rates"),
+    "cluster": ("coterie.cli.cluster", "the cluster it belongs to: status, members, voters, owners; drain, forget"),
     "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
     "exchanges": ("coterie.cli.wiring", "its exchanges: list, declare, delete"),
     "bindings": ("coterie.cli.wiring", "its bindings: list, add, delete"),
@@ -43,7 +44,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "purge": ("coterie.cli.wiring", "empty a queue"),
     "demo": (
         "coterie.cli.demo",
-        "a group of real processes that grows, falls apart, merges and loses members, under load",
+        "three brokers that are one, of which one is killed under load; or the group below them",
     ),
     "sim": ("coterie.cli.sim", "simulated runs with injected faults: run, replay, shrink, list the mutations"),
     "campaign": (
@@ -73,7 +74,8 @@ examples:
   coterie up --data ./broker                        a broker on 127.0.0.1:5672, its console on 15672
   coterie status                                    how it is
   coterie queues --sort messages_ready --reverse    its queues, the longest first
-  coterie demo                                      a group grows, parts, merges, loses members, but no message
+  coterie demo                                      one of three brokers is killed, and no message is lost
+  coterie demo group                                a group grows, parts, merges, loses members, but no message
   coterie sim run --profile channel --seeds 200     two hundred simulated runs, each with other faults
   coterie sim replay --profile channel 17 --html run.html   look at one of them
   coterie audit traces/ --out out/audit             traces of any size against every property, with a report

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
     from coterie.broker.vhost import Vhost
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 GATHERING = 0.005
 """How long an accept may wait for others, if its consumer has room enough meanwhile."""
+UNDER_WAY = 2
+"""While so many of our events have not come back, publishes are gathered: an event costs more than its messages."""
+GATHERED_MAX = 256 << 10
+"""Bytes of publishes that wait for that at most."""
 
 
 class Client:
@@ -56,6 +61,30 @@ class Client:
         self.gone = False
 
 
+class Publishing:
+    """Publishes that will be one event."""
+
+    __slots__ = ("dones", "on_disk", "publishes", "routed", "size")
+
+    def __init__(self, on_disk: bool) -> None:
+        self.on_disk = on_disk
+        self.routed: dict[Queue, list[Message]] = {}
+        self.publishes: list[Publish] = []
+        self.dones: list[Callable[[], None]] = []
+        self.size = 0
+
+    def add(self, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish]) -> None:
+        for queue, messages in routed.items():
+            self.routed.setdefault(queue, []).extend(messages)
+            self.size += sum(len(message.body) for message in messages)
+        self.publishes += publishes
+        self.dones.append(done)
+
+    def done(self, _: object) -> None:
+        for done in self.dones:
+            done()
+
+
 class BrokerHandler(Cluster):
     """The cluster, as a broker sees it."""
 
@@ -67,11 +96,15 @@ class BrokerHandler(Cluster):
         self._clients: dict[Consumer, Client] = {}
         self._by_number: dict[int, Client] = {}
         self._numbers = 0
+        self._released = 0
+        """How often something was given back."""
         self._pools: dict[object, int] = {}
         self._owners: dict[object, int] = {}
         self._unsaid: dict[Client, None] = {}
         self._accepted: dict[Queue, list[Entry]] = {}
         """By our consumers, and not told yet."""
+        self._publishing: Publishing | None = None
+        """What waits for events of ours to come back."""
         self._accepts_due: Timer | None = None
 
     def start(self, runtime: Runtime) -> None:
@@ -106,10 +139,16 @@ class BrokerHandler(Cluster):
         self._ask(kind, parts, Asked(b"", done))
 
     def _ask(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
-        """Nothing overtakes an accept."""
+        """Nothing overtakes what waits."""
+        self.flush()
+        self._core.send(kind, parts, asked)
+
+    def flush(self) -> None:
+        """Send what is gathered."""
         if self._accepted:
             self._send_accepted()
-        self._core.send(kind, parts, asked)
+        if self._publishing is not None:
+            self._send_published()
 
     def publish(
         self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
@@ -117,12 +156,29 @@ class BrokerHandler(Cluster):
         if not routed:
             self._core.in_turn(done)
             return
-        parts: list[Buffer] = []
-        kind = wire.encode_publish(routed, parts)
-        safe = any(
+        on_disk = any(
             queue.spec.durable and any(message.persistent for message in messages) for queue, messages in routed.items()
         )
-        self._ask(kind, parts, Asked(b"", lambda _: done(), routed, publishes, safe))
+        waiting = self._publishing
+        if waiting is not None and waiting.on_disk != on_disk:
+            self._send_published()
+        if self._publishing is None:
+            self._publishing = Publishing(on_disk)
+        self._publishing.add(routed, done, publishes)
+        if self._core.local.under_way < UNDER_WAY or self._publishing.size > GATHERED_MAX:
+            self._send_published()
+
+    def _send_published(self) -> None:
+        waiting, self._publishing = self._publishing, None
+        assert waiting is not None
+        parts: list[Buffer] = []
+        kind = wire.encode_publish(waiting.routed, parts)
+        self._ask(kind, parts, Asked(b"", waiting.done, waiting.routed, waiting.publishes, waiting.on_disk))
+
+    def came_back(self) -> None:
+        """Some of our events have: those that wait for that may go."""
+        if self._publishing is not None and self._core.local.under_way < UNDER_WAY:
+            self._send_published()
 
     def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
         """It follows from the log: everybody takes this step now."""
@@ -152,6 +208,7 @@ class BrokerHandler(Cluster):
         self._send(Kind.REJECT, (wire.settle(queue.incarnation, entries),))
 
     def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
+        self._released += 1
         self._send(Kind.RELEASE, (wire.release(queue.incarnation, entries, redelivered),))
 
     def expire(self, queue: Queue) -> None:
@@ -161,8 +218,15 @@ class BrokerHandler(Cluster):
                 self._send(Kind.EXPIRE, (wire.settle(queue.incarnation, expired),))
 
     def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+        def answered(entry: Entry | None) -> None:
+            before = self._released
+            done(entry)
+            traced = self._core.traced
+            if entry is not None and traced is not None and self._released == before:
+                traced.given(queue, [entry])  # whoever asked was still there
+
         self._numbers += 1
-        self._send(Kind.GET, (wire.get(queue.incarnation, self._numbers, no_ack),), done)
+        self._send(Kind.GET, (wire.get(queue.incarnation, self._numbers, no_ack),), answered)
 
     def transaction(
         self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
@@ -279,11 +343,14 @@ class BrokerHandler(Cluster):
             return
         while waiting and (room := consumer.sink.room(consumer)) > 0:
             entries: list[Entry] = []
+            gone: list[Entry] = []
             while waiting and len(entries) < room:
                 subscriber, entry = waiting.popleft()
-                if consumer.no_ack or entry.holder is subscriber:
-                    entries.append(entry)
+                (entries if consumer.no_ack or entry.holder is subscriber else gone).append(entry)
+            self._write_off(consumer.queue, gone)
             if entries:
+                if self._core.traced is not None:
+                    self._core.traced.given(consumer.queue, entries)
                 consumer.sink.deliver(consumer, entries)
                 if consumer.no_ack:
                     client.sent += len(entries)
@@ -300,15 +367,25 @@ class BrokerHandler(Cluster):
     def _give_back(self, client: Client) -> None:
         """It never saw them."""
         entries = [entry for subscriber, entry in client.waiting if entry.holder is subscriber]
+        gone = [entry for subscriber, entry in client.waiting if entry.holder is not subscriber]
         client.waiting.clear()
+        if client.consumer.no_ack:
+            return
         if entries:
             self.release(client.consumer.queue, entries, redelivered=False)
+        self._write_off(client.consumer.queue, gone)
+
+    def _write_off(self, queue: Queue, entries: list[Entry]) -> None:
+        """They left their queue after they were allotted, and nobody will answer for them: off the account."""
+        if entries:
+            self._send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),))
 
     def _ended(self, subscriber: Subscriber) -> None:
         """Its queue is gone."""
         client = self._by_number.get(subscriber.number)
         if client is not None:
             self._forget(client)
+            self._give_back(client)
             client.consumer.sink.cancelled(client.consumer)
 
     def clear(self) -> None:
@@ -321,6 +398,7 @@ class BrokerHandler(Cluster):
         self._pools.clear()
         self._unsaid.clear()
         self._accepted.clear()
+        self._publishing = None
 
 
 def _runs_short(holder: object) -> bool:

@@ -8,6 +8,7 @@ place of the next view in the log. Whoever was away, or comes back alone, is upd
   JOINING    not in step: waits for an update, or for enough others to begin with
   SERVING    in step, with a majority
   STRANDED   in step, without a majority: publishers are blocked, nothing is confirmed, accepted or delivered
+  DRAINED    it has handed over what it held, given up its vote, and left
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
 from coterie.cluster.broker_handler import BrokerHandler
+from coterie.cluster.forget import CHANGED, Forgetting, refusal
+from coterie.cluster.franchise import Franchise
 from coterie.cluster.lease import Lease
 from coterie.cluster.local_messages import Asked, LocalMessages
 from coterie.cluster.message_handler import MessageHandler
 from coterie.cluster.pending import Pending, Place
 from coterie.cluster.settings import ClusterSettings
+from coterie.cluster.status import ClusterStatus, describe
+from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import UPDATE, Update, Updates
 from coterie.cluster.voters import Beginning, Progress, Status, decide, majority
 from coterie.cluster.wire import Kind
@@ -36,6 +41,7 @@ from coterie.runtime.base import Buffer, Runtime, Timer
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
+    from coterie.cluster.drain import Drain
 
 log = Log(__name__)
 DISK_LATER = 0.01
@@ -50,6 +56,7 @@ class State(Enum):
     JOINING = "joining"
     SERVING = "serving"
     STRANDED = "stranded"
+    DRAINED = "drained"
 
 
 class Core(Receiver):
@@ -63,14 +70,22 @@ class Core(Receiver):
         self.cluster = ""
         self.voters: tuple[str, ...] = ()
         self.damaged = False
+        self.updating = False
+        """What it had is gone, and what it is to have is not complete."""
         self.why = "not connected yet"
         """Why it does not serve."""
         self.in_step: list[Address] = []
         """Who is, in the order of the view."""
+        self.members: tuple[Address, ...] = ()
+        """Of the view, as of the place of the log that was applied last."""
         self.cut_off: list[Callable[[str], None]] = []
         """Told when this broker's clients must go: it was away, and is to be updated."""
         self.changed: list[Callable[[], None]] = []
         """Told when the state, the view or the voters have changed."""
+        self.draining: Drain | None = None
+        """An operator wants it to leave: no client may come in."""
+        self.forgetting = Forgetting(self)
+        self.franchise = Franchise(self)
         self.interface = BrokerHandler(self, settings.credit_max)
         self.pending = Pending(self._may_speak)
         self.local = LocalMessages()
@@ -107,6 +122,7 @@ class Core(Receiver):
         self.handler = MessageHandler(broker)
         self.updates = Updates(self)
         self.update: Update | None = None
+        self.traced = ClusterTrace(self) if self.runtime.trace.on else None
         self.interface.attach(broker, self.handler.peer(self.us))
         broker.set_alarm(ALARM, True)
 
@@ -115,7 +131,7 @@ class Core(Receiver):
         if record is None:
             return
         epoch, index, voters = record.get("epoch"), record.get("index"), record.get("voters")
-        self.damaged = bool(record.get("updating"))
+        self.updating = bool(record.get("updating"))
         if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
             self.progress = Progress(epoch, index)
             self.cluster = str(record.get("cluster"))
@@ -144,6 +160,7 @@ class Core(Receiver):
 
     def in_turn(self, done: Callable[[], None]) -> None:
         """Something that needs no event, after all answers that are due before it."""
+        self.interface.flush()
         last = self.local.last()
         if last is not None:
             last.after.append(done)
@@ -237,6 +254,7 @@ class Core(Receiver):
             self._watch_disk()
         self.pending.look()
         self._drain()
+        self.interface.came_back()
 
     def _look(self) -> None:
         self.pending.look()
@@ -297,12 +315,19 @@ class Core(Receiver):
             answer = None
         finally:
             self._wall = None
+        if self.traced is not None:
+            self.traced.applied()
         if asked is not None:
-            index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
-            if asked.done is not None:
-                self.pending.answer(self._place, index, partial(asked.done, answer))
-            for done in asked.after:
-                self.pending.answer(self._place, index, done)
+            self._answer(asked, answer)
+
+    def _answer(self, asked: Asked, answer: object) -> None:
+        index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
+        if asked.done is not None:
+            if self.traced is not None:
+                self.pending.answer(self._place, index, partial(self.traced.promised, index))
+            self.pending.answer(self._place, index, partial(asked.done, answer))
+        for done in asked.after:
+            self.pending.answer(self._place, index, done)
 
     def _finish_event(self) -> None:
         while self._soon:
@@ -420,6 +445,7 @@ class Core(Receiver):
         together = self._came_together(view)
         goes_on = self.state is State.SERVING and majority(self.voters, {member.name for member in together})
         self._take_late(goes_on)
+        self.members = view.members
         self._place = Place(self._place.view + 1, 0)
         self._statuses.clear()
         self.update = None  # whoever gave it may be gone; another one begins
@@ -436,6 +462,7 @@ class Core(Receiver):
             self.update = Update(self)
             self._send_status()
         self._told_of_change()
+        self.interface.came_back()
 
     def _take_late(self, counts: bool) -> None:
         late, self._late = self._late or [], None
@@ -459,20 +486,25 @@ class Core(Receiver):
         store = self.broker.store
         store.begin()
         try:
-            self._wall = self.last_wall  # of the log, not of this node's clock
             for member in lost:
                 log.warning("a broker is lost", broker=member)
                 self._disks.pop(member, None)
                 self._lost_in[member.name] = self.progress.epoch
-                self.handler.lose(member)
-                self._finish_event()
-            self._wall = None
+            self._lose(lost)
             self._save()
         finally:
             store.end()
         self._begin_lease()
         self._watch_disk(self.in_step)
         self.pending.look()
+
+    def _lose(self, lost: Sequence[Address]) -> None:
+        """What they held goes back, and to others, here and now: nothing of it waits for the next event."""
+        self._wall = self.last_wall  # of the log, not of this node's clock
+        for member in lost:
+            self.handler.lose(member)
+            self._finish_event()
+        self._wall = None
 
     def _strand(self) -> None:
         self.state = State.STRANDED
@@ -483,6 +515,8 @@ class Core(Receiver):
         self._alarm()
 
     def _begin_lease(self) -> None:
+        if self.traced is not None:
+            self.traced.state()
         self.lease.begin([member.name for member in self.in_step], self.voters)
 
     def _count_voters(self) -> None:
@@ -491,6 +525,8 @@ class Core(Receiver):
         self.channel.count_holders(members, len(self.voters) // 2 + 1)
 
     def _told_of_change(self) -> None:
+        if self.traced is not None:
+            self.traced.state()
         for listener in self.changed:
             listener()
 
@@ -499,8 +535,9 @@ class Core(Receiver):
     def _send_status(self) -> None:
         live = self.state is State.STRANDED
         status = Status(
-            self.progress, self.cluster, self.voters, self.settings.size, live, self.damaged, self.broker.empty
-        )
+            self.progress, self.cluster, self.voters, self.settings.size, live, self.damaged, self.updating,
+            self.broker.empty,
+        )  # fmt: skip
         self.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(self.channel.view.id)}))
 
     def multicast(self, kind: Kind, data: bytes) -> None:
@@ -524,8 +561,10 @@ class Core(Receiver):
             elif kind is Kind.READY:
                 if said["view"] == str(self.channel.view.id):
                     self._ready(sender)
+            elif kind is Kind.VOTER:
+                self._enfranchise(sender, str(said["name"]), said["voters"])
             elif kind is Kind.FORGET:
-                self._forget(str(said["name"]))
+                self._forget(sender, str(said["name"]), said["voters"])
         except (PeerError, KeyError, AssertionError) as error:
             log.error("a member says what nobody understands", sender=sender, error=repr(error))
 
@@ -569,11 +608,9 @@ class Core(Receiver):
     def _serve(self) -> None:
         self.state = State.SERVING
         self.why = ""
-        self.damaged = False
+        self.damaged = self.updating = False
         self.update = None
-        for address in [*self.handler.peers]:
-            if address not in self.in_step:
-                self.handler.lose(address)
+        self._lose([address for address in self.handler.peers if address not in self.in_step])
         self._save()
         self._disks = {self.us: 0}
         self.pending.held = max(self.pending.held, self._place)
@@ -590,18 +627,18 @@ class Core(Receiver):
         self, progress: Progress, cluster: str, voters: tuple[str, ...], in_step: list[Address], wall: float
     ) -> None:
         """This broker has the state of another one, as it was at the place of our status in the log."""
+        if self.traced is not None:
+            self.traced.updated()
         self.progress, self.cluster, self.voters, self.last_wall = progress, cluster, voters, wall
         self.in_step = in_step
 
     def _ready(self, sender: Address) -> None:
-        """One that was updated is in step from here on, and a voter."""
+        """One that was updated is in step from here on. If it has no vote, it will get one (franchise.py)."""
         if not self._in_step:
             return
         if sender not in self.in_step:
             members = {*self.in_step, sender}
             self.in_step = [member for member in self.channel.view.members if member in members]
-        if sender.name not in self.voters:
-            self.voters = tuple(sorted((*self.voters, sender.name)))
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
         log.info("a broker is in step", broker=sender)
         if sender == self.us:
@@ -613,16 +650,40 @@ class Core(Receiver):
             self._watch_disk(self.in_step)
             self._told_of_change()
 
-    def _forget(self, name: str) -> None:
-        if not self._in_step or name not in self.voters:
+    def _enfranchise(self, sender: Address, name: str, voters: object) -> None:
+        if not self._in_step:
             return
-        self.voters = tuple(voter for voter in self.voters if voter != name)
-        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-        self._save()
-        self._begin_lease()
-        self._count_voters()
-        log.warning("a voter is forgotten", name=name)
-        self._told_of_change()
+        there = any(member.name == name for member in self.in_step)
+        if there and voters == list(self.voters) and name not in self.voters:
+            self.voters = tuple(sorted((*self.voters, name)))
+            self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+            self._save()
+            self._begin_lease()
+            self._count_voters()
+            self._watch_disk(self.in_step)
+            log.info("a broker votes from now on", name=name)
+            self._told_of_change()
+        if sender == self.us:
+            self.franchise.decided()
+
+    def _forget(self, sender: Address, name: str, voters: object) -> None:
+        if not self._in_step:
+            return
+        why = refusal(self, sender, name) if voters == list(self.voters) else CHANGED
+        if not why:
+            self.voters = tuple(voter for voter in self.voters if voter != name)
+            if sender.name == name:
+                self.franchise.resigned.add(sender)
+            self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+            self._waits_for_disk[sender] = None
+            self._save()
+            self._begin_lease()
+            self._count_voters()
+            log.warning("a voter is forgotten", name=name, by=sender)
+            self._told_of_change()
+        if sender == self.us:
+            index = self.progress.index if self.broker.store.durable else 0
+            self.forgetting.decided(name, why, partial(self.pending.answer, self._place, index))
 
     # Beginning and end.
 
@@ -632,6 +693,21 @@ class Core(Receiver):
     async def close(self) -> None:
         self.lease.stop()
         await self.channel.close()
+
+    async def leave(self, why: str) -> None:
+        """For good, in this life: it serves nobody any more."""
+        await self.channel.close()
+        self.lease.stop()
+        self.state, self.why = State.DRAINED, why
+        self._alarm()
+        self._told_of_change()
+
+    @property
+    def serves(self) -> bool:
+        return self.state is State.SERVING
+
+    def status(self) -> ClusterStatus:
+        return describe(self, self._disks)
 
     def closed(self, why: str) -> None:
         self.state = State.JOINING
@@ -648,8 +724,9 @@ class Core(Receiver):
         for listener in self.cut_off:
             listener(why)
 
-    def reset(self, why: str) -> None:
-        """What this broker has is not right: it is about to be updated, from nothing."""
+    def reset(self, why: str, to: Progress, cluster: str, voters: tuple[str, ...]) -> None:
+        """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.
+        Until that is complete it has nothing, but knows who has all that it had."""
         if self.state is State.STRANDED:
             log.warning("this broker begins anew", why=why)
         self.state = State.JOINING
@@ -657,7 +734,8 @@ class Core(Receiver):
         self._sent = 0
         self.handler.peers.clear()
         self.interface.attach(self.broker, self.handler.peer(self.us))
-        self.damaged = True
+        self.updating = True
+        self.progress, self.cluster, self.voters = to, cluster, voters
         self._save(updating=True)
         self.broker.wipe()
 

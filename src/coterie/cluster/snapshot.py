@@ -142,6 +142,24 @@ def _subscriber(subscriber: Subscriber) -> Json:
     }  # fmt: skip
 
 
+def outline(broker: Broker, handler: MessageHandler) -> Json:
+    """Wiring, policies and records alone, as every broker at this place has them: in no order that depends on who made
+    them when."""
+    vhosts = []
+    for vhost in broker.vhosts.values():
+        said = _vhost(vhost, handler)
+        said["queues"] = sorted(
+            [queue["name"], queue["number"], queue["spec"], queue["owner"]] for queue in said["queues"]
+        )
+        for part in ("exchanges", "bindings", "policies", "operator"):
+            said[part] = sorted(said[part], key=str)
+        vhosts.append(said)
+    return {
+        "vhosts": sorted(vhosts, key=lambda said: str(said["name"])),
+        "records": sorted(broker.kept_records(), key=str),
+    }
+
+
 # Messages on their way.
 
 

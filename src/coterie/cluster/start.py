@@ -30,6 +30,7 @@ def make_channel(
     group: str = "coterie",
     secret: str = "",
     incarnation: int | None = None,
+    advertise: str = "",
 ) -> Channel:
     """The brokers' group: total order over TCP, with static peers."""
     if settings.lease >= settings.heartbeat_timeout:
@@ -37,7 +38,7 @@ def make_channel(
     host, _, port = bind.rpartition(":")
     if not host or not port.isdigit():
         raise UserError(f"node.bind '{bind}' is no host:port")
-    tcp: dict[str, object] = {"bind_host": host, "bind_port": int(port)}
+    tcp: dict[str, object] = {"bind_host": host, "bind_port": int(port), "advertised_host": advertise}
     if secret:
         tcp["secret"] = secret
     layers = preset(

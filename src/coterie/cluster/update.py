@@ -18,6 +18,7 @@ from coterie.cluster.wire import Kind
 from coterie.group.channel import ChannelClosed
 from coterie.group.members import Address, View
 from coterie.log import Log
+from coterie.runtime.base import Future
 
 if TYPE_CHECKING:
     from coterie.cluster.core import Core
@@ -57,8 +58,11 @@ class Updates:
         core.runtime.spawn(self._send(member, found, self._turn))
 
     async def _send(self, member: Address, found: snapshot.Cut, turn: int) -> None:
-        channel = self._core.channel
-        now = self._core.runtime.now()
+        core, channel = self._core, self._core.channel
+        now = core.runtime.now()
+        await self._on_disk()
+        if turn != self._turn:
+            return
         try:
             await channel.send(bytes((UPDATE, _OUTLINE)) + wire.encode_json(found.outline), member)
             for chunk in snapshot.chunks(found, now):
@@ -69,6 +73,12 @@ class Updates:
                 await channel.send(bytes((UPDATE, _END)), member)
         except ChannelClosed:
             pass
+
+    def _on_disk(self) -> Future[None]:
+        """The other one gives up what it has: so first see to it that what we have is safe."""
+        store, future = self._core.broker.store, self._core.runtime.future()
+        store.when_synced(store.written(), lambda: future.set_result(None))
+        return future
 
 
 class Update:
@@ -115,7 +125,8 @@ class Update:
         if outline["view"] != str(core.channel.view.id):
             return
         self._source, self._outline = sender, outline
-        core.reset(f"{sender} brings this broker up to date")
+        progress = Progress(outline["epoch"], outline["index"])
+        core.reset(f"{sender} brings this broker up to date", progress, outline["cluster"], tuple(outline["voters"]))
         self._installation = Installation(core.broker, core.handler, outline)
 
     def _finish(self) -> None:

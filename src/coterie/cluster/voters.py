@@ -38,7 +38,10 @@ class Status:
     live: bool
     """It has its state in memory, and not only what its disk has kept."""
     damaged: bool = False
-    """Its store is not whole, or an update of it was cut off: it has no vote."""
+    """Its store is not whole: it has no vote."""
+    updating: bool = False
+    """An update of it was cut off: it has nothing of its own any more. What it ever had was part of the state that it
+    was to get, whose progress it names, so it may vote for whoever has come as far."""
     empty: bool = True
     """It has nothing: no queues, exchanges or users beyond those that every broker begins with."""
 
@@ -46,7 +49,7 @@ class Status:
         return {
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
-            "empty": self.empty,
+            "updating": self.updating, "empty": self.empty,
         }  # fmt: skip
 
     @classmethod
@@ -59,7 +62,7 @@ class Status:
         assert isinstance(index, int)
         names = tuple(str(name) for name in voters)
         progress = Progress(epoch, index)
-        flags = bool(raw["live"]), bool(raw["damaged"]), bool(raw["empty"])
+        flags = [bool(raw[name]) for name in ("live", "damaged", "updating", "empty")]
         return cls(progress, str(raw["cluster"]), names, size, *flags)
 
 
@@ -90,22 +93,31 @@ class Waiting:
 
 def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Beginning | Waiting:
     """What becomes of a view in which nobody is in step: `statuses` has all of its members."""
-    whole = {member: statuses[member] for member in members if not statuses[member].damaged}
+    intact = {member: statuses[member] for member in members if not statuses[member].damaged}
+    whole = {member: status for member, status in intact.items() if not status.updating}
     old = {member: status for member, status in whole.items() if status.progress.epoch}
-    if not old:
-        return _first_start(members, whole)
-    clusters = {status.cluster for status in old.values()}
+    witnesses = {member: status for member, status in intact.items() if status.updating}
+    clusters = {status.cluster for status in (*old.values(), *witnesses.values())}
     if len(clusters) > 1:
         return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
-    source = max(old, key=lambda member: (old[member].progress.epoch, old[member].progress.index, old[member].live))
+    if not old and witnesses:
+        return Waiting("the updates of all brokers that are here were cut off: one is needed that has everything")
+    if not old:
+        return _first_start(members, whole)
+    source = max(old, key=lambda member: (_order(old[member].progress), old[member].live))
     best = old[source]
     names = {member.name for member in old}
+    names |= {member.name for member, status in witnesses.items() if _order(status.progress) <= _order(best.progress)}
     if not majority(best.voters, names):
         there = ", ".join(sorted(names & set(best.voters)))
         return Waiting(f"{there or 'nobody'} of the voters {', '.join(best.voters)}: that is no majority")
     same = [member for member in old if old[member].live and best.live and old[member].progress == best.progress]
     in_step = tuple(member for member in members if member in same or member == source)
     return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster)
+
+
+def _order(progress: Progress) -> tuple[int, int]:
+    return progress.epoch, progress.index
 
 
 def _first_start(members: Sequence[Address], whole: Mapping[Address, Status]) -> Beginning | Waiting:

@@ -49,6 +49,8 @@ class Kind(IntEnum):
     """Of one that is not in step: it wants to be updated, or to begin with others."""
     READY = 21
     """One that was updated is in step."""
+    VOTER = 23
+    """A name is a voter from now on."""
     FORGET = 22
     """A name is no voter any more."""
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import traceback
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -21,6 +21,7 @@ from coterie.broker.queue import Queue
 from coterie.broker.storage import Store
 from coterie.broker.users import Users
 from coterie.broker.vhost import Vhost
+from coterie.cluster.core import Core
 from coterie.console.rates import Reading, Samples
 from coterie.console.settings import ConsoleSettings
 from coterie.durations import Durations
@@ -62,6 +63,9 @@ class Context:
     amqp: Server
     store: Store
     settings: ConsoleSettings
+    core: Core | None = None
+    """None: the node stands alone."""
+    drain: Callable[[], Awaitable[None]] | None = None
     published: int = 0
     """Messages that came through the console."""
     lag: Durations = field(default_factory=Durations)

@@ -19,7 +19,17 @@ from aiohttp import web
 
 from coterie.amqp.codes import ACCESS_REFUSED, NAMES, NOT_FOUND, RESOURCE_LOCKED
 from coterie.broker.users import TAGS, User, is_loopback
-from coterie.console import api_access, api_broker, api_clients, api_messages, api_policies, api_wiring, metrics, page
+from coterie.console import (
+    api_access,
+    api_broker,
+    api_clients,
+    api_cluster,
+    api_messages,
+    api_policies,
+    api_wiring,
+    metrics,
+    page,
+)
 from coterie.console.ask import Ask, Handler, Refused, answer
 from coterie.console.context import Context, Late
 from coterie.errors import CoterieError, ProtocolError, UserError
@@ -66,6 +76,8 @@ class Console:
         ]  # fmt: skip
         for method, path, handler in routes:
             app.router.add_route(method, path, self._logged_in(handler))
+        for method, path, handler in api_cluster.ROUTES:
+            app.router.add_route(method, path, self._logged_in(handler, always=True))
         for path, per_object in (("/metrics", False), ("/metrics/per-object", True)):
             app.router.add_route("GET", path, self._metrics(per_object))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
@@ -175,10 +187,12 @@ class Console:
 
     # Logging in.
 
-    def _logged_in(self, handler: Handler) -> Plain:
+    def _logged_in(self, handler: Handler, always: bool = False) -> Plain:
+        """`always`: it looks itself whether the broker serves."""
+
         async def handle(request: web.Request) -> web.StreamResponse:
             user = await self._login(request)
-            why = "" if request.method in SAFE else self.context.amqp.unavailable()
+            why = "" if always or request.method in SAFE else self.context.amqp.unavailable()
             if why:
                 raise Refused(503, "unavailable", f"this broker does not serve now: {why}")
             return await handler(Ask(self.context, request, user))

@@ -23,9 +23,11 @@ from coterie.broker.settings import BrokerSettings
 from coterie.broker.storage import NullStore, Store
 from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import USER, Users, UserSettings
-from coterie.cluster.core import Core, State
+from coterie.cluster.core import Core
+from coterie.cluster.drain import Drain
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.start import load_everything, make_channel
+from coterie.cluster.status import why_closed
 from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
 from coterie.log import Log
@@ -60,6 +62,8 @@ class NodeConfig:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     bind: str = "127.0.0.1:7800"
     """Where it listens for the others of its cluster."""
+    advertise: str = ""
+    """The host by which they reach it there; empty: that of `bind`."""
     peers: tuple[str, ...] = ()
     group: str = "coterie"
     secret: str = ""
@@ -74,6 +78,8 @@ class Node:
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
+        self._life = int(time.time() * 1000)
+        """Its incarnation, in the group and in its trace."""
         self._trace = self._open_trace()
         self.runtime = AioRuntime(config.name, disk_dir=config.data, trace=self._trace)
         store: Store = NullStore() if config.data is None else LogStore(self.runtime, config.store)
@@ -89,6 +95,7 @@ class Node:
         """None: it is shut, or aiohttp is not installed."""
         self._lock: int | None = None
         self._recovered = False
+        self._draining: asyncio.Task[None] | None = None
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """Other front doors: what to await, newest first, when the node stops."""
 
@@ -96,17 +103,18 @@ class Node:
         config = self.config
         if config.trace is None:
             return None
-        life = int(time.time() * 1000)
-        return open_trace(config.trace, config.group, config.name, life, time.monotonic, time.time, config.segments)
+        clocks = time.monotonic, time.time
+        return open_trace(config.trace, config.group, config.name, self._life, *clocks, config.segments)
 
     def _join_up(self, core: Core) -> None:
         config = self.config
         channel = make_channel(
-            self.runtime, core, config.name, config.bind, config.peers, config.cluster, config.group, config.secret
-        )
+            self.runtime, core, config.name, config.bind, config.peers, config.cluster, config.group, config.secret,
+            incarnation=self._life, advertise=config.advertise,
+        )  # fmt: skip
         core.attach(self.broker, channel)
         core.cut_off.append(self.amqp.close_all)
-        self.amqp.unavailable = lambda: "" if core.state is State.SERVING else core.why
+        self.amqp.unavailable = lambda: why_closed(core)
 
     async def start(self) -> None:
         """Raises CoterieError if it cannot."""
@@ -151,16 +159,37 @@ class Node:
         from coterie.console.context import Context
 
         name, data, settings = self.config.name, self.config.data, self.config.console
-        return Console(Context(name, data, self.runtime, self.broker, self.users, self.amqp, self.store, settings))
+        parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
+        return Console(Context(name, data, *parts, settings, core=self.core, drain=self.drain))
 
     @property
     def endpoints(self) -> list[Endpoint]:
         """Where AMQP clients reach it."""
         return [listener.endpoint for listener in self.amqp.listeners]
 
+    async def drain(self) -> None:
+        """Let the clients go, hand over what they held, and leave the cluster; the process stays. Whoever comes later
+        waits for the same, and who waits no longer stops nothing. `cluster.drain.why_not` is to be asked before."""
+        if self._draining is None:
+            assert self.core is not None
+            self._draining = asyncio.get_running_loop().create_task(self._drain(self.core))
+        await asyncio.shield(self._draining)
+
+    async def _drain(self, core: Core) -> None:
+        log.warning("the node is drained: its clients are to go to others")
+        core.draining = draining = Drain(core)
+        self.amqp.hold_back()
+        await draining.answers()
+        gone = _ended(lambda done: self.amqp.stop(done, why_closed(core)))
+        await draining.hand_over()
+        await gone
+        log.warning("the node is drained: it can be stopped")
+
     async def stop(self) -> None:
         """In good order; what takes too long is left."""
         log.info("the node stops")
+        if self._draining is not None:
+            self._draining.cancel()
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 for close in reversed(self.closing):

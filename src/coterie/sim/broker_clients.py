@@ -18,12 +18,14 @@ from coterie.amqp.tables import Table, Value
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_node import PORT, USER
 from coterie.sim.plan import Action, Burst
-from coterie.sim.profile_broker import BROKER, DEAD, DURABLE, FANOUT, GRAVES, QUEUES
+from coterie.sim.profile_broker import DEAD, DURABLE, FANOUT, GRAVES, QUEUES
 from coterie.sim.runtime import SimRuntime
 
 CONFIRMING, CONSUMING, TRANSACTIONAL = 1, 2, 3
 RECONNECT = 0.03
 CONNECT_TIMEOUT = 0.5
+GRAVES_TOO = (DEAD, "")
+"""Where a message may come twice: it died in several queues, or nobody knows any more where it came from."""
 PATIENCE = 1.0
 """Seconds after which a client gives up a broker that does not let it in."""
 CAPABLE: Table = {
@@ -55,6 +57,10 @@ class Memory:
     """What the broker has confirmed, or committed, and how often it had been started for that."""
     seen: set[str] = field(default_factory=set)
     """What was delivered to anybody."""
+    accepted: set[tuple[str, str]] = field(default_factory=set)
+    """By a transaction that was committed: queue and name."""
+    came_back: list[tuple[str, str]] = field(default_factory=list)
+    """What was delivered after that."""
     disturbed: dict[str, None] = field(default_factory=dict)
     """Queues from which messages were purged or taken without acknowledgement, or that were deleted."""
     starts: Callable[[], int] = lambda: 0
@@ -66,13 +72,17 @@ class Pending:
 
     tag: int
     queue: str
+    name: str
+    """Of the message."""
 
 
 class Client(StreamHandler):
     """One of them."""
 
-    def __init__(self, name: str, runtime: SimRuntime, memory: Memory) -> None:
+    def __init__(self, name: str, runtime: SimRuntime, memory: Memory, brokers: list[str]) -> None:
         self.name = name
+        self.brokers = brokers
+        """It goes from one to the next whenever its connection breaks."""
         self.runtime = runtime
         self.memory = memory
         self.delay = 0.0
@@ -101,7 +111,9 @@ class Client(StreamHandler):
         self._tags: dict[str, tuple[str, bool]] = {}
         """By consumer tag: queue, and whether it answers."""
         self._getting: list[tuple[int, str, bool]] = []
-        self._committing: list[list[Sent]] = []
+        self._committing: list[tuple[list[Sent], list[Pending]]] = []
+        self._accepting: list[Pending] = []
+        """By the transaction that is under way."""
         self._work: list[Action] = []
         """What its transactional channel has to do."""
         self._got: list[Pending] = []
@@ -114,7 +126,8 @@ class Client(StreamHandler):
     def connect(self) -> None:
         self._attempt += 1
         self.ready = False
-        self.runtime.net.connect(Endpoint(BROKER, PORT), self, CONNECT_TIMEOUT)
+        broker = self.brokers[(self._attempt + len(self.name) + ord(self.name[-1])) % len(self.brokers)]
+        self.runtime.net.connect(Endpoint(broker, PORT), self, CONNECT_TIMEOUT)
         self.runtime.call_later(PATIENCE + CONNECT_TIMEOUT, self._too_slow, self._attempt)
 
     def _too_slow(self, attempt: int) -> None:
@@ -125,7 +138,7 @@ class Client(StreamHandler):
         self._stream, self._unread, self._life = stream, b"", self.memory.starts()
         self._open, self._unconfirmed, self._tag, self._confirmed = {}, {}, 0, 0
         self._pending, self._content, self._tags = [], None, {}
-        self._getting, self._committing, self._work, self._got = [], [], [], []
+        self._getting, self._committing, self._work, self._got, self._accepting = [], [], [], [], []
         stream.write((PROTOCOL_HEADER,))
 
     def closed(self, reason: CloseReason) -> None:
@@ -183,17 +196,25 @@ class Client(StreamHandler):
                 queue, answers = self._tags.get(str(arguments["consumer_tag"]), ("", True))
                 self._content = channel, int(str(arguments["delivery_tag"])), queue, answers
             case "basic.get-ok":
-                _, queue, answers = self._getting.pop(0)
+                queue, answers = self._got_one(channel)
                 self._content = channel, int(str(arguments["delivery_tag"])), queue, answers
             case "basic.get-empty":
-                self._getting.pop(0)
+                self._got_one(channel)
             case "basic.return":
                 self._content = channel, 0, "", False
             case "basic.cancel":
                 self._cancelled(str(arguments["consumer_tag"]))
             case "tx.commit-ok":
-                for sent in self._committing.pop(0):
-                    self.memory.confirmed.append((sent, self._life))
+                published, accepted = self._committing.pop(0)
+                self.memory.confirmed += [(sent, self._life) for sent in published]
+                self.memory.accepted.update((pending.queue, pending.name) for pending in accepted)
+
+    def _got_one(self, channel: int) -> tuple[str, bool]:
+        """The oldest basic.get of that channel is answered: from which queue, and whether it wants an answer in turn.
+        Channels do not wait for each other."""
+        at = next(at for at, asked in enumerate(self._getting) if asked[0] == channel)
+        _, queue, answers = self._getting.pop(at)
+        return queue, answers
 
     def _opened(self, channel: int) -> None:
         self._open[channel] = True
@@ -215,7 +236,7 @@ class Client(StreamHandler):
         elif channel == CONSUMING:
             self._pending, self._tags = [], {}
         else:
-            self._committing, self._work, self._got = [], [], []
+            self._committing, self._work, self._got, self._accepting = [], [], [], []
         self._getting = [each for each in self._getting if each[0] != channel]
         self.send(channel, "channel.open")
 
@@ -305,13 +326,16 @@ class Client(StreamHandler):
         (channel, tag, queue, answers), self._content = self._content, None
         if not tag:
             return  # one of its own came back
-        self.memory.seen.add(self._body.partition(b"|")[0].decode())
+        name = self._body.partition(b"|")[0].decode()
+        self.memory.seen.add(name)
+        if (queue, name) in self.memory.accepted and queue not in GRAVES_TOO:
+            self.memory.came_back.append((queue, name))
         if answers:
             if channel == TRANSACTIONAL:
-                self._got.append(Pending(tag, queue))
+                self._got.append(Pending(tag, queue, name))
                 self._go_on()
                 return
-            self._pending.append(Pending(tag, queue))
+            self._pending.append(Pending(tag, queue, name))
             if len(self._pending) == 1 or self.rng.random() < 0.1:
                 pause = self.delay or self.rng.choice((0.0, 0.001, 0.01, 0.05))
                 self.runtime.call_later(pause, self._answer, self._attempt)
@@ -415,6 +439,7 @@ class Client(StreamHandler):
             pending = self._got.pop()
             kind = self.rng.random()
             if kind < 0.5:
+                self._accepting.append(pending)
                 self.send(TRANSACTIONAL, "basic.ack", delivery_tag=pending.tag)
             else:
                 requeue = kind < 0.75
@@ -432,9 +457,11 @@ class Client(StreamHandler):
                 self._stream.write((data,))
         if self._got:
             self.send(TRANSACTIONAL, "basic.ack", delivery_tag=self._got[-1].tag, multiple=True)
+            self._accepting += self._got
             self._got = []
+        accepting, self._accepting = self._accepting, []
         if self.rng.random() < 0.8:
-            self._committing.append(sent)
+            self._committing.append((sent, accepting))
             self.send(TRANSACTIONAL, "tx.commit")
         else:
             self.send(TRANSACTIONAL, "tx.rollback")

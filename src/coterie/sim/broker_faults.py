@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from coterie.sim.disk import Platter
 from coterie.sim.plan import Fault
 from coterie.trace import Json
 
@@ -21,8 +22,8 @@ class BrokerInjector:
         self._simulation = simulation
         self._world = simulation.world
         self._number = 0
-        platter = simulation.host.node.platter
-        self._speed = platter.latency, platter.sync_latency
+        platters = [host.node.platter for host in simulation.hosts.values()]
+        self._speed = (platters[0].latency, platters[0].sync_latency) if platters else (0.0, 0.0)
 
     def schedule(self, faults: Sequence[Fault], quiet_at: float) -> None:
         world = self._world
@@ -62,6 +63,8 @@ class BrokerInjector:
         match fault.kind:
             case "latency" | "slow_link":
                 return self._links(fault, number)
+            case "partition" | "one_way":
+                return self._cut(fault)
             case "reset":
                 return self._reset(fault)
             case "slow_receiver":
@@ -85,6 +88,17 @@ class BrokerInjector:
 
         return end
 
+    def _cut(self, fault: Fault) -> End:
+        links = [self._simulation.fabric.link(a, b) for a, b in fault.links]
+        for link in links:
+            link.block()
+
+        def end() -> None:
+            for link in links:
+                link.unblock()
+
+        return end
+
     def _reset(self, fault: Fault) -> End | None:
         streams = self._simulation.fabric.streams_between(*fault.nodes)
         for stream in streams:
@@ -101,7 +115,7 @@ class BrokerInjector:
         return lambda: node.resume(incarnation)
 
     def _end_process(self, fault: Fault) -> End | None:
-        host, values = self._simulation.host, fault.values
+        host, values = self._simulation.hosts[fault.nodes[0]], fault.values
         if not host.node.alive or host.node.process is None:
             return None
         incarnation = host.node.process.incarnation
@@ -118,7 +132,7 @@ class BrokerInjector:
         return restart
 
     def _disk(self, fault: Fault) -> End:
-        platter, values = self._simulation.host.node.platter, fault.values
+        platter, values = self._simulation.hosts[fault.nodes[0]].node.platter, fault.values
         match fault.kind:
             case "disk_full":
                 platter.capacity = platter.used() + int(values["room"])
@@ -128,11 +142,10 @@ class BrokerInjector:
                 return lambda: setattr(platter, "tear", False)
             case "slow_disk":
                 platter.latency, platter.sync_latency = (each * values["factor"] for each in self._speed)
-                return self._quick_again
+                return lambda: self._quick_again(platter)
         raise ValueError(f"a fault of an unknown kind: {fault.kind}")
 
-    def _quick_again(self) -> None:
-        platter = self._simulation.host.node.platter
+    def _quick_again(self, platter: Platter) -> None:
         platter.latency, platter.sync_latency = self._speed
 
 

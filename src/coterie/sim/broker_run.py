@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from coterie.audit import Checker, properties
 from coterie.sim.broker_clients import Client, Memory
@@ -36,14 +36,24 @@ class BrokerSimulation:
         self._sink = sink
         self.world = World(plan.seed, f"{plan.profile}-{plan.seed}", self._record)
         self.fabric = Fabric(self.world, plan.network, plan.limits)
-        self.host = BrokerHost(Node(self.world, self.fabric, BROKER), dict(plan.stack))
-        self.host.node.skew = plan.skews.get(BROKER, 0.0)
+        self.hosts = self._make_hosts()
+        for name, host in self.hosts.items():
+            host.node.skew = plan.skews.get(name, 0.0)
         names = plan.channel.get("queues")
         queues = [str(name) for name in names] if isinstance(names, list) else []
-        self.memory = Memory(queues, bool(plan.channel.get("unbound")), starts=lambda: self.host.node.incarnation)
-        self.nodes = {BROKER: self.host.node}
+        self.memory = Memory(queues, bool(plan.channel.get("unbound")), starts=self._starts)
+        self.nodes = {name: host.node for name, host in self.hosts.items()}
         self.clients: dict[str, Client] = {}
         self._injector = BrokerInjector(self)
+
+    def _make_hosts(self) -> Mapping[str, BrokerHost]:
+        if BROKER not in self.plan.members:
+            return {}
+        return {BROKER: BrokerHost(Node(self.world, self.fabric, BROKER), dict(self.plan.stack))}
+
+    def _starts(self) -> int:
+        """What a transient message does not outlive: another start of the broker."""
+        return self.hosts[BROKER].node.incarnation
 
     def run(self) -> Result:
         """Carry out the plan."""
@@ -56,9 +66,9 @@ class BrokerSimulation:
             log.setLevel(level)
 
     def _run(self) -> Result:
-        plan, world, result = self.plan, self.world, self.result
+        world, result = self.world, self.result
         try:
-            if BROKER in plan.members:
+            if self.hosts:
                 self._play()
         except Exception as error:
             self._crashed(world.owner.name, error)
@@ -74,11 +84,12 @@ class BrokerSimulation:
 
     def _play(self) -> None:
         plan, world = self.plan, self.world
-        self.host.start()
+        for name, host in self.hosts.items():
+            world.at(plan.starts.get(name, 0.0), world.nature, host.start)
         for name in plan.members:
-            if name != BROKER:
+            if name not in self.hosts:
                 node = self.nodes[name] = Node(world, self.fabric, name)
-                self.clients[name] = Client(name, node.boot(), self.memory)
+                self.clients[name] = Client(name, node.boot(), self.memory, [*self.hosts])
         for burst in plan.bursts:
             if burst.node in self.clients:
                 client = self.clients[burst.node]
@@ -90,12 +101,19 @@ class BrokerSimulation:
         self._injector.schedule(plan.faults, plan.quiet_at)
         for part in (0.5, 1.0):
             world.run(plan.quiet_at * part)
-            self.host.rest()
+            self._rest()
         self._drain()
-        self.host.rest()
+        self._rest()
         world.run(world.time + 0.01)
-        world.emit("end", live=[], held={})
+        self._emit_end()
         self._find_confirmed()
+
+    def _rest(self) -> None:
+        for host in self.hosts.values():
+            host.rest()
+
+    def _emit_end(self) -> None:
+        self.world.emit("end", live=[], held={})
 
     def _drain(self) -> None:
         world, end = self.world, self.plan.quiet_at + self.plan.settle
@@ -105,9 +123,12 @@ class BrokerSimulation:
             for client in self.clients.values():
                 world.soon(client.runtime.owner, client.drain, queues if client.name == "c1" else [])
             world.run(world.time + _SLICE)
-            calm = calm + 1 if self.host.empty else 0
+            calm = calm + 1 if all(host.empty for host in self.hosts.values()) else 0
         if calm < 2 and self.clients:
-            self.result.violations.append(("B12", "the queues are not empty although everything is accepted"))
+            self._complain_of_rest()
+
+    def _complain_of_rest(self) -> None:
+        self.result.violations.append(("B12", "the queues are not empty although everything is accepted"))
 
     def _find_confirmed(self) -> None:
         memory = self.memory
@@ -118,6 +139,8 @@ class BrokerSimulation:
             lettered = [queue for queue in sure if queue not in ("letters", "single") or not memory.unbound]
             if lettered and kept and not sent.mortal and sent.name not in memory.seen:
                 self.result.violations.append(("B1", f"{sent.name} was confirmed and never delivered to anybody"))
+        for queue, name in memory.came_back:
+            self.result.violations.append(("B3", f"{name} came out of {queue} again, and a commit had accepted it"))
 
     def _crashed(self, who: str, error: BaseException) -> None:
         lines = traceback.format_exception(error)
@@ -160,6 +183,12 @@ def _rules(event: Event) -> list[str]:
             return ["recovered.clean" if data.get("clean") else "recovered.unclean"]
         case "recovered":
             return [f"recovered.{name}" for name in ("entries", "redelivered") if data.get(name) or event.count]
-        case "queue" | "client":
+        case "queue" | "client" | "serving":
             return [f"{kind}.{data['state']}"]
+        case "given":
+            return [kind, "given.redelivered"] if "redelivered" in data else [kind]
+        case "promise":
+            return [kind, "promise.disk"] if "number" in data else [kind]
+        case "replica":
+            return [kind, "replica.updated"] if "updated" in data else [kind]
     return []

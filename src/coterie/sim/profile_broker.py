@@ -89,15 +89,15 @@ def broker_plan(seed: int) -> Plan:
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={BROKER: rng.uniform(-3600, 3600)} if rng.random() < 0.3 else {},
-        bursts=_bursts(rng, clients, names, begin, quiet_at),
-        actions=_actions(rng, clients, names, begin, quiet_at),
+        bursts=client_bursts(rng, clients, names, begin, quiet_at),
+        actions=client_actions(rng, clients, names, begin, quiet_at),
         faults=_faults(rng, clients, begin, quiet_at),
         quiet_at=quiet_at,
         settle=20.0,
     )
 
 
-def _bursts(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Burst]:
+def client_bursts(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Burst]:
     bursts = []
     left = rng.randint(80, 200)
     while left > 0:
@@ -115,7 +115,7 @@ def _bursts(rng: random.Random, clients: list[str], names: list[str], begin: flo
     return sorted(bursts, key=lambda burst: burst.at)
 
 
-def _actions(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Action]:
+def client_actions(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Action]:
     actions = []
     for name in names:  # each queue has somebody who consumes it; now and then nobody has
         for client in rng.sample(clients, rng.choice((0, 1, 1, 2))):

@@ -130,6 +130,10 @@ def _simulation(plan: Plan, sink: Callable[[Event], None] | None = None) -> Simu
         from coterie.sim.broker_run import BrokerSimulation
 
         return BrokerSimulation(plan, sink)
+    if plan.profile == "cluster":
+        from coterie.sim.cluster_run import ClusterSimulation
+
+        return ClusterSimulation(plan, sink)
     from coterie.sim.simulation import Simulation
 
     return Simulation(plan, sink)

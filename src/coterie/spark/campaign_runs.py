@@ -45,13 +45,13 @@ COLLECT_EVENTS = 200_000
 """The garbage of so many events is collected at once."""
 
 CODE = (
-    "amqp", "audit", "broker", "group", "runtime/base.py", "sim",
+    "amqp", "audit", "broker", "cluster", "group", "runtime/base.py", "sim",
     "durations.py", "errors.py", "settings.py", "trace.py",
 )  # fmt: skip
 """What the outcome of a run depends on, within the package."""
 NO_CODE = (
-    "audit/files.py", "sim/diagram.py", "sim/mutants.py", "sim/mutants_vs.py", "sim/mutation.py", "sim/mutations.py",
-    "sim/runner.py", "sim/shrink.py",
+    "audit/files.py", "sim/diagram.py", "sim/mutants.py", "sim/mutants_broker.py", "sim/mutants_cluster.py",
+    "sim/mutants_vs.py", "sim/mutation.py", "sim/mutations.py", "sim/runner.py", "sim/shrink.py",
 )  # fmt: skip
 """And what it does not, within that."""
 

@@ -1,0 +1,136 @@
+"""`coterie cluster`: how a cluster is, who votes, who holds what; how to forget a voter, and to drain a node."""
+
+from __future__ import annotations
+
+import argparse
+
+from coterie.cli.output import print_json
+from coterie.cli.remote import Commands, Remote, Shape, as_json, cell, path_of, said, scope, show
+from coterie.errors import CoterieError
+
+EXAMPLES = """\
+  coterie cluster status                                      as the node on this host sees it
+  coterie cluster members --url http://ops:secret@node2:15672     as another one sees it
+  coterie cluster owners --vhost shop                         whose consumers hold how much of which queue
+  coterie cluster forget node3                                its machine is gone for ever: it votes no more
+  coterie cluster drain && systemctl stop coterie             the clients of this node go to others first
+  coterie cluster status --json | jq -r '.members[] | select(.state == "lost") | .name'
+"""
+DESCRIPTION = """\
+Shows a cluster of brokers as one of them sees it, and changes it. Without an action: status, with exit code 1 while
+this node does not serve.
+"""
+MEMBER_COLUMNS = {
+    "name": "name", "incarnation": "incarnation", "state": "state", "voter": "voter", "oldest": "oldest",
+    "on disk": "disk_index", "this node": "this",
+}  # fmt: skip
+VOTER_COLUMNS = {"name": "name", "state": "state", "incarnation": "incarnation", "on disk": "disk_index"}
+OWNER_COLUMNS = {
+    "vhost": "vhost", "queue": "name", "dispatch": "dispatch", "ready": "messages_ready", "member": "member",
+    "consumers": "consumers", "held": "held",
+}  # fmt: skip
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    commands = Commands(subparsers, "cluster", "the cluster of a node", DESCRIPTION, EXAMPLES, status)
+    commands.action("status", "how the cluster is; exit code 1 while this node does not serve", status)
+    commands.action("members", "those that are in the view, and voters that are not", members)
+    commands.action("voters", "those whose majority decides", voters)
+    commands.action(
+        "owners",
+        "queue by queue, whose consumers there are and how many messages they hold; with the dispatch 'credit' no "
+        "member owns a queue",
+        owners,
+    )
+    commands.action(
+        "drain",
+        "send the clients of the node that is asked to other nodes, hand over what they held, give up its vote and "
+        "leave the cluster; the process stays until it is stopped, and a restart joins again",
+        drain,
+    )
+    forget_parser = commands.action(
+        "forget", "a voter that is lost, and will not come back, votes no more; it may join again later", forget
+    )
+    forget_parser.add_argument("name", metavar="NAME", help="as `coterie cluster voters` shows it")
+
+
+def _cluster(remote: Remote) -> Shape:
+    found = remote.get("cluster")
+    if not isinstance(found, dict):
+        raise CoterieError(f"{remote.where} answers, but not as a Coterie node would")
+    return found
+
+
+def _members(found: Shape) -> list[Shape]:
+    rows = found.get("members")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def status(remote: Remote, options: argparse.Namespace) -> int:
+    found = _cluster(remote)
+    if as_json(options):
+        print_json(found)
+    else:
+        print("\n".join(f"{name:<9} {text}" for name, text in _lines(found)))
+    return 0 if found.get("state") == "serving" else 1
+
+
+def _lines(found: Shape) -> list[tuple[str, str]]:
+    def at(key: str) -> object:
+        return cell(found, key)
+
+    if not found.get("clustered"):
+        return [("node", f"{at('node')}, which stands alone: it is no cluster")]
+    rows = _members(found)
+    lines = [
+        ("cluster", str(at("cluster") or "none yet")),
+        ("node", f"{at('node')}, {at('state')}"),
+    ]
+    if found.get("why"):
+        lines.append(("closed", str(at("why"))))
+    if found.get("waits_for"):
+        lines.append(("waits for", str(at("waits_for"))))
+    lines.append(("members", ", ".join(f"{row.get('name')} ({row.get('state')})" for row in rows)))
+    names = found.get("voters")
+    if isinstance(names, list) and names:
+        lines.append(("voters", f"{', '.join(map(str, names))}; {at('majority')} of them are a majority"))
+    oldest = [str(row.get("name")) for row in rows if row.get("oldest")]
+    if oldest:
+        lines.append(("oldest", f"{', '.join(oldest)}: it keeps the time, and updates those who join"))
+    disk = f", on disk up to {at('disk_index')}" if found.get("disk_index") is not None else ", no disk"
+    lines.append(("log", f"epoch {at('epoch')}, {at('index')} events applied{disk}"))
+    lines.append(("view", str(at("view"))))
+    lines.append(("dispatch", str(at("dispatch"))))
+    return lines
+
+
+def members(remote: Remote, options: argparse.Namespace) -> int:
+    return show(options, "members", _members(_cluster(remote)), MEMBER_COLUMNS)
+
+
+def voters(remote: Remote, options: argparse.Namespace) -> int:
+    return show(options, "voters", [row for row in _members(_cluster(remote)) if row.get("voter")], VOTER_COLUMNS)
+
+
+def owners(remote: Remote, options: argparse.Namespace) -> int:
+    queues = remote.rows("cluster", "owners", *scope(options))
+    if as_json(options):
+        return show(options, "queues", queues, OWNER_COLUMNS)
+    rows: list[Shape] = []
+    for queue in queues:
+        found = _members(queue)
+        rows += [{**queue, **each, "name": queue["name"], "member": each["name"]} for each in found] or [queue]
+    return show(options, "queues", rows, OWNER_COLUMNS)
+
+
+def drain(remote: Remote, options: argparse.Namespace) -> int:
+    found = remote.ask("POST", path_of("cluster", "drain"))
+    name = str(found.get("node")) if isinstance(found, dict) else "the node"
+    return said(options, f"{name} is drained: stop it, or restart it to have it join again", node=name)
+
+
+def forget(remote: Remote, options: argparse.Namespace) -> int:
+    found = remote.ask("POST", path_of("cluster", "forget"), {"name": options.name})
+    left = found.get("voters") if isinstance(found, dict) else None
+    names = [str(name) for name in left] if isinstance(left, list) else []
+    return said(options, f"'{options.name}' is forgotten; the voters are {', '.join(names)}", voters=[*names])

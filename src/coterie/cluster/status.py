@@ -1,0 +1,138 @@
+"""How a cluster is, as one broker sees it: for operators, and changed by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coterie.group.members import Address
+
+if TYPE_CHECKING:
+    from coterie.broker.queue import Queue
+    from coterie.cluster.core import Core
+
+DISPATCH = "credit"
+"""Who gets a message follows from the log and the consumers' limits: no broker owns a queue."""
+IN_STEP = "in step"
+JOINING = "joining"
+LOST = "lost"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """One that is in the view, or votes."""
+
+    name: str
+    incarnation: int | None
+    """Of the process that is in the view; None: there is none."""
+    state: str
+    """`in step`; `joining`: it is to be updated; `lost`: a voter that is not in the view. Of itself a broker says what
+    it is (`stranded`, `draining`, `drained`), and of others `unknown` while it is not in step."""
+    voter: bool
+    oldest: bool
+    """It keeps the time, and updates those who join."""
+    disk: int | None
+    """Up to which event it has everything on disk, as far as this broker was told; None: it was not."""
+    this: bool
+    """It is the one that was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """All of them, and how far this broker has come."""
+
+    cluster: str
+    """Its identity; empty: it has not begun."""
+    name: str
+    """Of this broker."""
+    incarnation: int
+    state: str
+    why: str
+    """Why clients may not come in; empty: they may."""
+    waits_for: str
+    """While it is drained: what it waits for."""
+    epoch: int
+    index: int
+    """Events that it has applied."""
+    disk: int | None
+    view: str
+    dispatch: str
+    voters: tuple[str, ...]
+    majority: int
+    """So many voters are needed."""
+    members: tuple[MemberStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one member's consumers have of a queue."""
+
+    name: str
+    consumers: int
+    held: int
+    """Messages that were given to them, or to somebody who got them, and are not settled."""
+
+
+def shown_state(core: Core) -> str:
+    """`draining` comes before the others: it is what an operator waits for."""
+    return "draining" if is_draining(core) else core.state.value
+
+
+def is_draining(core: Core) -> bool:
+    return core.draining is not None and core.state.value != "drained"
+
+
+def why_closed(core: Core) -> str:
+    """Why clients may not come in; nothing: they may."""
+    if is_draining(core):
+        return f"the node {core.us.name} is being drained: connect to another node of the cluster"
+    return "" if core.serves else core.why
+
+
+def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
+    view, us, voters = core.channel.view, core.us, core.voters
+    knows = core.state.value in ("serving", "stranded")
+    in_step = core.in_step if knows else []
+    oldest = in_step[0] if in_step else None
+
+    def disk_of(member: Address) -> int | None:
+        return disks.get(member) if core.broker.store.durable else None
+
+    def state_of(member: Address) -> str:
+        if member == us:
+            return IN_STEP if core.serves and core.draining is None else shown_state(core)
+        if not knows:
+            return UNKNOWN
+        return IN_STEP if member in in_step else JOINING
+
+    present = () if core.state.value == "drained" else view.members
+    members = [
+        MemberStatus(
+            each.name, each.incarnation, state_of(each), each.name in voters, each == oldest, disk_of(each), each == us
+        )
+        for each in (present if us in present else (us, *present))
+    ]
+    there = {member.name for member in members}
+    absent = LOST if knows else UNKNOWN
+    members += [MemberStatus(name, None, absent, True, False, None, False) for name in voters if name not in there]
+    members.sort(key=lambda member: member.name)
+    waits_for = "" if core.draining is None else core.draining.waits_for
+    return ClusterStatus(
+        core.cluster, us.name, us.incarnation, shown_state(core), why_closed(core), waits_for,
+        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), DISPATCH, voters, len(voters) // 2 + 1,
+        tuple(members),
+    )  # fmt: skip
+
+
+def holdings(core: Core, queue: Queue) -> list[Holding]:
+    """By member, those that have consumers of the queue or hold something of it."""
+    consumers: dict[object, int] = {}
+    for consumer in queue.consumers:
+        consumers[consumer.sink] = consumers.get(consumer.sink, 0) + 1
+    found = [
+        Holding(peer.address.name, consumers.get(peer, 0), len(peer.held.get(queue.incarnation, ())))
+        for peer in core.handler.peers.values()
+    ]
+    return sorted((each for each in found if each.consumers or each.held), key=lambda each: each.name)

@@ -1,0 +1,117 @@
+"""What a clustered broker says in the trace: whether it serves, what it has, and what it lets out.
+
+A broker that stands alone is judged by what it does to each message. Here every broker does the same, by the log: so
+the trace says at the same events of the log what each of them has, as sums, once a majority holds that place; and what
+left the cluster, deliveries and answers. docs/properties.md has what is judged by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from coterie.broker.traced import name_of, pairs
+from coterie.cluster.consumers import Getter, Subscriber
+from coterie.cluster.snapshot import outline
+from coterie.trace import Json
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.queue import Queue
+    from coterie.cluster.core import Core
+
+EVERY = 1000
+"""Events of the log between two accounts of everything; a simulated run wants them more often."""
+
+
+class ClusterTrace:
+    """Of one broker."""
+
+    every = EVERY
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._trace = core.runtime.trace
+        self._updated = False
+
+    def state(self) -> None:
+        """Whether it serves, with whom, or anything else about the members, has changed."""
+        core = self._core
+        self._trace.emit(
+            "serving", state=core.state.value, cluster=core.cluster, voters=list(core.voters),
+            members=[member.name for member in core.in_step], epoch=core.progress.epoch, number=core.progress.index,
+        )  # fmt: skip
+
+    def updated(self) -> None:
+        """It has the state of another broker."""
+        self._updated = True
+
+    def applied(self) -> None:
+        """An event of the log has been carried out. Every so often, say what there is now, when it may be said."""
+        core = self._core
+        if core.progress.index % self.every == 0:
+            said = self._account()
+            core.when_held(lambda: self._trace.emit("replica", **said))  # type: ignore[arg-type]
+
+    def _account(self) -> dict[str, Json]:
+        core = self._core
+        queues: dict[str, Json] = {}
+        holders: dict[str, Json] = {}
+        for vhost in core.broker.vhosts.values():
+            for queue in vhost.queues.values():
+                queues[name_of(queue)] = [len(queue.entries), queue.next_position, _messages(queue)]
+                holders[name_of(queue)] = _holders(queue)
+        wiring = outline(core.broker, core.handler)
+        return {
+            "cluster": core.cluster, "epoch": core.progress.epoch, "number": core.progress.index,
+            "queues": queues, "holders": holders, "wiring": _sum(wiring), "voters": list(core.voters),
+            "updated": self._updated or None,
+        }  # fmt: skip
+
+    def given(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        """They go to a client now."""
+        positions = [entry.position for entry in entries]
+        flagged = [entry.position for entry in entries if entry.redelivered]
+        sums: list[Json] = [crc32(entry.message.body) for entry in entries if entry.message is not None]
+        ranges = pairs(positions)
+        self._trace.emit(
+            "given", queue=name_of(queue), first=min(positions), last=max(positions), count=len(positions),
+            ranges=ranges if len(ranges) > 1 else None, redelivered=pairs(flagged) or None, sums=sums,
+            vhost=None if queue.vhost.name == "/" else queue.vhost.name,
+        )  # fmt: skip
+
+    def promised(self, index: int) -> None:
+        """A client is about to hear that what it asked for has been done; `index`: that it is on disk up to there."""
+        self._trace.emit("promise", number=index or None)
+        self._trace.flush()
+
+
+def _sum(value: object) -> int:
+    return crc32(json.dumps(value, sort_keys=True, default=str).encode())
+
+
+def _messages(queue: Queue) -> int:
+    return _sum(
+        [
+            (position, 0 if entry.message is None else crc32(entry.message.body), entry.redelivered)
+            for position, entry in sorted(queue.entries.items())
+        ]
+    )
+
+
+def _holders(queue: Queue) -> int:
+    consumers = sorted(
+        (str(consumer.peer.address), consumer.number, consumer.limit, consumer.held)
+        for consumer in queue.consumers
+        if isinstance(consumer, Subscriber)
+    )
+    held = [(position, _holder(entry.holder)) for position, entry in sorted(queue.entries.items()) if entry.holder]
+    return _sum([consumers, held])
+
+
+def _holder(holder: object) -> str:
+    if isinstance(holder, (Subscriber, Getter)):
+        return f"{type(holder).__name__} {holder.number} of {holder.peer.address}"
+    return type(holder).__name__

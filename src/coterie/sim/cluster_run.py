@@ -1,0 +1,67 @@
+"""One simulated run of a cluster: as one broker's, with several that are one, and clients that go from one to the next.
+
+When the faults are over, all brokers must come to serve again; then everything is consumed, wherever it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+from coterie.sim.broker_run import BrokerSimulation
+from coterie.sim.cluster_node import ClusterHost
+from coterie.sim.node import Node
+from coterie.sim.plan import Plan
+from coterie.sim.result import Result
+from coterie.trace import Event, Json
+
+_HUSH = 2.0
+"""Seconds in which what is under way arrives."""
+
+
+class ClusterSimulation(BrokerSimulation):
+    """The run of one plan. Use it once."""
+
+    hosts: Mapping[str, ClusterHost]
+
+    def __init__(self, plan: Plan, sink: Callable[[Event], None] | None = None) -> None:
+        self._count = itertools.count()
+        super().__init__(plan, sink)
+
+    def _make_hosts(self) -> Mapping[str, ClusterHost]:
+        named = self.plan.channel.get("brokers")
+        names = [str(name) for name in named if name in self.plan.members] if isinstance(named, list) else []
+        nodes: list[Node] = []
+        hosts = {}
+        for name in names:
+            nodes.append(Node(self.world, self.fabric, name))
+            hosts[name] = ClusterHost(nodes[-1], dict(self.plan.stack), nodes)
+        return hosts
+
+    def _starts(self) -> int:
+        """A transient message is promised nothing once a majority may have been lost: so it is never asked for."""
+        return next(self._count)
+
+    def _run(self) -> Result:
+        result = super()._run()
+        result.faults.update(self.fabric.effects)
+        return result
+
+    def _complain_of_rest(self) -> None:
+        away = [f"{name}: {host.core.why}" for name, host in self.hosts.items() if host.core and not host.serves]
+        if away or not all(host.serves for host in self.hosts.values()):
+            self.result.violations.append(("B10", f"the faults are over, and not all brokers serve: {'; '.join(away)}"))
+        else:
+            super()._complain_of_rest()
+
+    def _emit_end(self) -> None:
+        """Brokers that serve ask each other again and again whether they still do: at the end nobody does."""
+        for host in self.hosts.values():
+            if host.core is not None:
+                host.core.lease.stop()
+        self.world.run(self.world.time + _HUSH)
+        live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
+        held: dict[str, Json] = {str(channel.local): dict(channel.stack.held()) for channel in live}
+        self.world.emit("end", live=[str(channel.local) for channel in live], held=held)
+        for channel in live:
+            self.result.rules.update(channel.stack.rules)

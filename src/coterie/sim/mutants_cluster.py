@@ -1,0 +1,80 @@
+"""The mutations of the cluster: for its properties a line without which they do not hold."""
+
+from __future__ import annotations
+
+from coterie.sim.mutation import Mutation
+
+CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        name="cluster-one-disk-suffices",
+        profile="cluster",
+        property="B1",
+        what="a confirm waits for one disk, and not for a majority of them",
+        module="coterie.cluster.core",
+        old="            self.pending.on_disk = max(self.pending.on_disk, found[len(found) // 2])",
+        new="            self.pending.on_disk = max(self.pending.on_disk, found[0])",
+    ),
+    Mutation(
+        name="cluster-lost-and-not-flagged",
+        profile="cluster",
+        property="B4",
+        what="what a lost broker's clients had seen comes again as if nobody had",
+        module="coterie.cluster.message_handler",
+        old="                queue.apply_release(entries, redelivered=True)",
+        new="                queue.apply_release(entries, redelivered=False)",
+    ),
+    Mutation(
+        name="cluster-origin-enqueues-more",
+        profile="cluster",
+        property="B6",
+        what="a broker leaves out the last message of a batch that another one has published",
+        module="coterie.cluster.message_handler",
+        old="                self._enqueue([(queue, messages)], None)",
+        new="                self._enqueue([(queue, messages[:-1] or messages)], None)",
+    ),
+    Mutation(
+        name="cluster-counts-at-home-only",
+        profile="cluster",
+        property="B7",
+        what="what a consumer has settled makes room for it on its own broker only",
+        module="coterie.cluster.consumers",
+        old='        """It has room for so many more."""\n',
+        new='        """It has room for so many more."""\n        if self.allotted is None:\n            return\n',
+    ),
+    Mutation(
+        name="cluster-numbers-of-its-own",
+        profile="cluster",
+        property="B8",
+        what="each broker gives new queues a number of its own",
+        module="coterie.cluster.core",
+        old="self.progress.index << 12) + self._made",
+        new="self.progress.index << 12) + self._made + ord(self.us.name[-1])",
+    ),
+    Mutation(
+        name="cluster-update-lacks-one",
+        profile="cluster",
+        property="B10",
+        what="an update lacks the last message of every queue",
+        module="coterie.cluster.snapshot",
+        old="        for entry, redelivered, deliveries in noted:",
+        new="        for entry, redelivered, deliveries in noted[:-1]:",
+    ),
+    Mutation(
+        name="cluster-speaks-when-stranded",
+        profile="cluster",
+        property="B13",
+        what="a broker without a majority goes on delivering and answering",
+        module="coterie.cluster.core",
+        old="        return self.state is State.SERVING and self.lease.valid()",
+        new="        return True",
+    ),
+    Mutation(
+        name="cluster-takes-what-was-ordered-too-late",
+        profile="cluster",
+        property="B14",
+        what="what a minority orders among itself when a view ends counts for it",
+        module="coterie.cluster.core",
+        old="        self._take_late(goes_on)",
+        new="        self._take_late(True)",
+    ),
+)

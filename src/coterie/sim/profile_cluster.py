@@ -1,0 +1,103 @@
+"""The profile `cluster`: three or five brokers that are one, and clients that do everything on any of them.
+
+What clients do is as in the profile `broker`. More brokers may join later. Brokers are killed, lose power, are stopped and paused; links between
+them are cut, in both directions or in one; disks are slow, full or torn. In the end all brokers serve, everything is
+consumed, and what was confirmed must have been found.
+"""
+
+from __future__ import annotations
+
+import random
+
+from coterie.sim.link import Conditions
+from coterie.sim.plan import Fault, Plan, pick, swarm
+from coterie.sim.profile_broker import (
+    AMQP,
+    BROKER_SETTINGS,
+    QUEUES,
+    STORE,
+    client_actions,
+    client_bursts,
+)
+from coterie.sim.profile_channel import Profile
+from coterie.sim.stream import Limits
+
+CLUSTER_FAULTS = (
+    "crash", "crash", "stop", "pause", "partition", "partition", "one_way", "reset", "slow_disk", "disk_full",
+    "disk_tear", "slow_receiver", "latency", "slow_link",
+)  # fmt: skip
+CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
+RULES = (
+    "given", "given.redelivered", "promise", "promise.disk", "replica", "replica.updated",
+    "serving.joining", "serving.serving", "serving.stranded",
+)  # fmt: skip
+"""What happens in some run."""
+
+
+def cluster_plan(seed: int) -> Plan:
+    """The plan of one run of the profile `cluster`."""
+    rng = random.Random(f"cluster/{seed}")
+    brokers = [f"b{number}" for number in range(1, rng.choice((3, 3, 3, 3, 5)) + 1)]
+    late = [f"b{number}" for number in range(len(brokers) + 1, len(brokers) + 1 + rng.choice((0, 0, 0, 1, 2)))]
+    clients = [f"c{number}" for number in range(1, rng.choice((2, 3, 4)) + 1)]
+    begin, quiet_at = 1.0, rng.uniform(3.0, 5.0)
+    names = sorted(rng.sample(sorted(QUEUES), rng.randint(2, 4)))
+    latency = rng.choice((0.0003, 0.001, 0.005))
+    timeout = rng.choice((0.5, 1.0))
+    settings = {"size": len(brokers), "heartbeat_timeout": timeout, "lease": timeout / 2, **pick(rng, CLUSTER)}
+    broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
+    return Plan(
+        seed=seed,
+        profile="cluster",
+        members=[*brokers, *late, *clients],
+        starts={name: rng.uniform(begin, quiet_at) for name in late},
+        stack=[("STORE", pick(rng, STORE)), ("BROKER", broker), ("AMQP", pick(rng, AMQP)), ("CLUSTER", settings)],
+        channel={"queues": names, "brokers": [*brokers, *late], "unbound": rng.random() < 0.2},
+        network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
+        limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
+        skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
+        bursts=client_bursts(rng, clients, names, begin, quiet_at),
+        actions=client_actions(rng, clients, names, begin, quiet_at),
+        faults=_faults(rng, [*brokers, *late], clients, begin, quiet_at),
+        quiet_at=quiet_at,
+        settle=40.0,
+    )
+
+
+def _faults(rng: random.Random, brokers: list[str], clients: list[str], begin: float, end: float) -> list[Fault]:
+    faults = []
+    for kind in swarm(rng, CLUSTER_FAULTS):
+        for _ in range(rng.choice((1, 1, 2))):
+            at = rng.uniform(begin, end - 0.5)
+            broker = rng.choice(brokers)
+            fault = Fault(at, kind, [broker], min(end - at, rng.choice((0.05, 0.3, 0.8, 1.5))))
+            match kind:
+                case "crash":
+                    fault.values = {"power": float(rng.random() < 0.7), "silent": float(rng.random() < 0.3)}
+                case "pause":
+                    fault.nodes = [rng.choice([*brokers, *clients])]
+                case "partition" | "one_way":
+                    side = rng.sample(brokers, rng.randint(1, len(brokers) // 2))
+                    cut = [[a, b] for a in side for b in brokers if b not in side]
+                    fault.nodes = []
+                    fault.links = cut if kind == "one_way" else [*cut, *([b, a] for a, b in cut)]
+                case "reset":
+                    fault.nodes, fault.duration = rng.sample([*brokers, *clients], 2), 0.0
+                case "slow_receiver":
+                    fault.nodes, fault.values = [rng.choice(clients)], {"delay": rng.choice((0.02, 0.2))}
+                case "slow_disk":
+                    fault.values = {"factor": rng.choice((5.0, 40.0))}
+                case "disk_full":
+                    fault.values = {"room": float(rng.choice((0, 300, 3000)))}
+                case "latency" | "slow_link":
+                    other = rng.choice([name for name in (*brokers, *clients) if name != broker])
+                    fault.links = [[other, broker], [broker, other]]
+                    values = (
+                        {"latency": 0.03} if kind == "latency" else {"bandwidth": rng.choice((20_000.0, 200_000.0))}
+                    )
+                    fault.nodes, fault.values = [], values
+            faults.append(fault)
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+CLUSTER_PROFILE = Profile("cluster", cluster_plan, (), rules=RULES)

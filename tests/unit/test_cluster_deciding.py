@@ -1,0 +1,51 @@
+"""Who may begin when brokers meet and none is in step: whoever has everything that was ever promised, and nobody else."""
+
+from __future__ import annotations
+
+from coterie.cluster.voters import Beginning, Progress, Status, Waiting, decide
+from coterie.group.members import Address
+
+A, B, C = (Address(name, 1) for name in "abc")
+VOTERS = ("a", "b", "c")
+
+
+def status(epoch: int, index: int, live: bool = False, damaged: bool = False, updating: bool = False) -> Status:
+    return Status(Progress(epoch, index), "x" if epoch else "", VOTERS, 3, live, damaged, updating, not epoch)
+
+
+def test_with_a_majority_the_one_that_has_come_furthest_is_right() -> None:
+    found = decide((A, B), {A: status(4, 10), B: status(5, 2)})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step, found.epoch) == (B, (B,), 6)
+
+
+def test_without_a_majority_everybody_waits() -> None:
+    assert isinstance(decide((A,), {A: status(4, 10)}), Waiting)
+
+
+def test_a_broker_with_a_damaged_store_has_no_vote() -> None:
+    found = decide((A, B), {A: status(4, 10), B: status(4, 10, damaged=True)})
+    assert isinstance(found, Waiting)
+    assert "a of the voters a, b, c" in found.why
+
+
+def test_one_whose_update_was_cut_off_votes_for_whoever_has_what_it_was_to_get() -> None:
+    found = decide((A, B), {A: status(4, 10), B: status(4, 10, updating=True)})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step) == (A, (A,))
+
+
+def test_it_does_not_vote_for_one_that_has_less() -> None:
+    assert isinstance(decide((A, B), {A: status(4, 9), B: status(4, 10, updating=True)}), Waiting)
+
+
+def test_brokers_that_have_all_been_cut_off_begin_nothing_new() -> None:
+    statuses = {member: status(4, 10, updating=True) for member in (A, B)} | {C: status(0, 0)}
+    found = decide((A, B, C), statuses)
+    assert isinstance(found, Waiting)
+    assert "one is needed that has everything" in found.why
+
+
+def test_brokers_of_different_clusters_do_not_begin_together() -> None:
+    other = Status(Progress(9, 9), "y", ("b",), 3, False)
+    assert isinstance(decide((A, B), {A: status(4, 10), B: other}), Waiting)
