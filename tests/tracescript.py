@@ -25,13 +25,13 @@ from pathlib import Path
 
 from coterie.trace import Event, Json
 
-LISTS = ("members", "live", "targets", "nodes", "waiting", "queues", "voters")
+LISTS = ("members", "live", "targets", "nodes", "waiting", "queues", "voters", "of")
 RANGES = ("ranges", "numbers", "persistent", "redelivered", "letters", "refused", "unroutable", "ready")
 BY_QUEUE = ("accepts", "rejects", "requeues")
 WHOLES = ("sums", "counted")
 ADDRESSES = (
     "from", "to", "peer", "start", "welcomed", "held", "leader", "digest", "before", "members", "live", "targets",
-    "waiting", "queues", "enqueues", "source", "voters",
+    "waiting", "queues", "enqueues", "source", "voters", "of",
 )  # fmt: skip
 
 

@@ -128,7 +128,8 @@ KINDS: dict[str, str] = {
     "state_set": "a requester's application has the whole state; data.id, count in bytes, sum",
     "state_failed": "a transfer ended before its end; data.id, data.reason",
     "ordered": "a bundle is here and its place in the total order is known (view, pos, sender, first)",
-    "held": "a member was told that the order up to `pos` of `view` is held; data.by: majority or all, data.members",
+    "held": "a member was told that the order up to `pos` of `view` is held; data.by: majority or all, data.members; "
+    "data.of, data.need: who counts, if the application has said so",
     "stable": "every member of the view has `sender`'s bundles up to `last`",
     "buffers": "sizes of what is kept; data: {name: bytes or entries}",
     "recovered": "what a restart found: clean, damage and data.queues; then for each queue its positions, data.next "

@@ -1,4 +1,4 @@
-"""Who may begin when brokers meet and none is in step: whoever has everything that was ever promised, and nobody else."""
+"""Who may begin when brokers meet and none is in step: whoever has all that was ever promised, and nobody else."""
 
 from __future__ import annotations
 

@@ -218,6 +218,19 @@ def test_frozen_what_arrives_is_kept_and_not_delivered_and_thawed_it_follows_in_
     assert s.delivered() == [3]
 
 
+def test_thawed_a_window_that_was_full_asks_for_what_did_not_fit() -> None:
+    """Nobody else would say that there is more: its sender may have nothing left to send."""
+    s = script(window=4)
+    layer(s).freeze()
+    hear(s, FIRST, B, 1, 2, 3, 4, 5, 6)
+    s.run(1.0)
+    assert s.sent(Ask) == []  # it has all that it can hold
+    layer(s).thaw()
+    assert s.delivered() == [1, 2, 3, 4]
+    s.run(0.02)
+    assert s.sent(Ask) == [(B, Ask(B, ((5, 6),)))]
+
+
 def test_frozen_other_traffic_passes() -> None:
     s = script()
     layer(s).freeze()

@@ -2,7 +2,7 @@
 
 A member that is told that the order of a view is held up to a position (`held`) is told by whom (data.members): each of
 them has an `ordered` event for every position up to there. They are more than half of the view (data.by majority), or
-all of it (all). In a causal trace they have it before the member is told; otherwise somewhere in their own traces,
+all of it (all); where the application has said who counts, they are data.need of the members data.of. In a causal trace they have it before the member is told; otherwise somewhere in their own traces,
 unless their events may be missing.
 """
 
@@ -68,10 +68,15 @@ class Held(Property[State]):
     def _held(self, state: State, event: Event, view: str, position: int) -> None:
         who, named = address(event), views.members(event)
         listed = state.lists.get((view, who), ())
-        holders = len(set(named).intersection(listed))
-        by = event.data.get("by")
-        if listed and (2 * holders <= len(listed) if by == "majority" else by == "all" and holders < len(listed)):
-            text = f"{who} was told that {by} hold {view} up to {position}, but {holders} of {len(listed)} are named"
+        by, counted, need = event.data.get("by"), event.data.get("of"), event.data.get("need")
+        if by == "majority" and isinstance(counted, list) and isinstance(need, int):
+            counting, wanted = set(map(str, counted)).intersection(listed), need
+        else:
+            counting = set(listed)
+            wanted = len(listed) // 2 + 1 if by == "majority" else len(listed) if by == "all" else 0
+        holders = len(counting.intersection(named))
+        if listed and holders < wanted:
+            text = f"{who} was told that {by} hold {view} up to {position}, but {holders} of {len(counting)} are named"
             state.found.add(text, event)
         for member in named:
             key = ((view, member), who)

@@ -379,6 +379,8 @@ class Nakack(Protocol):
         """What came before its stream was opened there. Taken only now: more may have come since, and follows it."""
         out: list[Packet] = []
         stream.window.take(out)
+        if not stream.window.complete:
+            self._ask_soon(stream)
         if out:
             self._hand_up(out)
 
@@ -432,6 +434,8 @@ class Nakack(Protocol):
         out: list[Packet] = []
         for stream in self.streams.values():
             stream.window.take(out)
+            if not stream.window.complete:  # a full window had nothing to ask for, and nobody may send any more
+                self._ask_soon(stream)
         if out:
             self._hand_up(out)
 

@@ -19,6 +19,7 @@ from coterie.group.members import Address, View
 from coterie.group.packet import Packet
 from coterie.group.protocol import Protocol
 from coterie.runtime.base import Timer
+from coterie.trace import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ _LATER = 0.05
 class Holders:
     """The positions that the members of one view hold, as far as one of them knows."""
 
-    __slots__ = ("_counted", "_heard", "_local", "_need", "_view", "is_needed", "own", "two_suffice")
+    __slots__ = ("_counted", "_heard", "_local", "_need", "_told", "_view", "is_needed", "own", "two_suffice")
 
     is_needed: bool
     """We are one of the oldest that make a majority, with the sequencer if it counts."""
@@ -50,6 +51,8 @@ class Holders:
         """Nothing beyond it is ever called held: what we do not have ourselves is of no use here."""
         self._heard = {m: 0 for m in view.members if m not in (local, view.coordinator)}
         self.count(view.members, len(view.members) // 2 + 1)
+        self._told = False
+        """The application has said who counts."""
 
     def count(self, members: Sequence[Address], need: int) -> None:
         """From now on so many of these are a majority."""
@@ -58,6 +61,7 @@ class Holders:
         others = [m for m in self._counted if m != view[0]]
         self.is_needed = self._local in others[: need - (view[0] in self._counted)]
         self.two_suffice = need <= 2 and self._counted == view
+        self._told = True
 
     def heard(self, member: Address, position: int) -> None:
         """A report. An older one that comes late takes nothing back."""
@@ -73,6 +77,10 @@ class Holders:
         own, heard, need = self.own, self._heard, self._need
         known = sorted([heard.get(m, own) for m in self._counted], reverse=True)
         return min(own, known[need - 1]) if len(known) >= need else 0
+
+    def said(self) -> tuple[Json, Json]:
+        """For the trace: who counts, and how many of them are a majority, if the application has said so."""
+        return ([str(m) for m in self._counted], self._need) if self._told else (None, None)
 
     def who(self, position: int) -> list[Address]:
         """The members that are known to hold a position, which we hold ourselves."""
@@ -187,7 +195,7 @@ class Holding:
         layer, by = self._layer, "all" if everyone else "majority"
         layer.rule(f"total.held_{by}")
         if layer.stack.trace.on:
-            layer.stack.trace.emit(
-                "held", view=self._view.id, pos=position, by=by, members=[str(m) for m in self.holders.who(position)]
-            )
+            named: Json = [str(m) for m in self.holders.who(position)]
+            of, need = self.holders.said()
+            layer.stack.trace.emit("held", view=self._view.id, pos=position, by=by, members=named, of=of, need=need)
         layer.stack.above(layer).up_event(Held(self._view.id, position, everyone))
