@@ -20,6 +20,7 @@ PROFILES ?= channel vs total
 CAMPAIGNS ?= vs total
 MASTER ?= local[*]
 KILLS ?= 100
+FAULTS ?= 60
 
 export PIP_ROOT_USER_ACTION := ignore
 
@@ -80,7 +81,7 @@ setup-tools: $(STAMP) ## Install the clients that are not Python: amqp-tools, am
 		echo "setup: npm cannot fetch amqplib: tests marked 'amqplib' are left out"; fi; \
 	echo "$$left_out" >$(TOOL_TESTS)
 
-demo: setup ## A group of real processes under load that grows, parts, merges and loses members
+demo: setup ## Three brokers that are one, one of them killed under load, and the account of every message
 	@$(BIN)/coterie demo
 
 # Spark's tests run by themselves: it uses every core. Those of sessions must not find the one that all others share.
@@ -112,10 +113,11 @@ bench: setup ## Throughput, views and state transfer against raw sockets, into o
 	$(BIN)/coterie bench audit --json | tee out/bench-audit.json
 	$(BIN)/coterie bench flush-messages --plot out/flush-messages.svg --json | tee out/flush-messages.json
 
-chaos: setup ## Kills, pauses and partitions, simulated and with real processes, for longer than `make test` does
-	for round in 1 2 3 4 5; do $(BIN)/coterie demo --out out/chaos --rate 1000 || exit 1; done
+chaos: setup ## Kills, pauses, partitions and full disks, simulated and with real processes: longer than `make test`
+	for round in 1 2 3 4 5; do $(BIN)/coterie demo group --out out/chaos --rate 1000 || exit 1; done
 	$(BIN)/coterie bench memory --seconds 60
 	$(BIN)/python tests/clients/kill_loop.py --rounds $(KILLS)
+	$(BIN)/python tests/chaos/cluster_chaos.py --rounds $(FAULTS)
 	for profile in $(PROFILES); do \
 		$(BIN)/coterie sim run --profile $$profile --seeds 2000 --first-seed $$(shuf -i 1000000-9000000 -n 1) || exit 1; \
 	done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ def coterie(*arguments: str, expect: int = 0) -> Any:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp("demo")
-    return folder, coterie("demo", "--out", str(folder), "--rate", "200")
+    return folder, coterie("demo", "group", "--out", str(folder), "--rate", "200")
 
 
 def test_the_demonstration_joins_parts_merges_leaves_and_kills_and_loses_nothing(demo: tuple[Path, Any]) -> None:
@@ -86,6 +87,33 @@ def test_a_delivery_that_is_altered_in_the_traces_of_real_processes_is_found(
         (tmp_path / path.name).write_text("".join(lines))
     checked = coterie("check", str(tmp_path), expect=1)
     assert {violation["property"] for violation in checked["details"]} == {"G3"}
+
+
+def test_of_three_brokers_one_is_killed_and_every_order_is_accounted_for(tmp_path: Path) -> None:
+    told = coterie("demo", "--seconds", "1", "--out", str(tmp_path))
+    assert told["good"], told["violations"]
+    assert (told["lost"], told["violations"]) == (0, [])
+    assert told["published"] == told["confirmed"] + told["unconfirmed"]
+    assert told["consumed_once"] + told["consumed_again"] == told["confirmed"] + told["unconfirmed_consumed"]
+    assert told["confirmed"] > 500
+    assert told["reconnected"] == 2
+    assert sorted(told["elsewhere_ms"]) == ["node1", "node3"]
+    for step in ("up_ms", "handed_over_ms", "in_step_ms"):
+        assert told[step] > 0
+    assert told["properties"] == [fold.name for fold in properties()]
+    checked = coterie("check", str(tmp_path))
+    assert (checked["violations"], checked["events"]) == (0, told["events"])
+
+
+def test_without_pika_the_demonstration_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pika'] = None\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "coterie", "demo", "--out", str(tmp_path)],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("coterie: demo: its clients are pika, which is not installed: pip install ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("case", ["group", "unicast"])
@@ -164,8 +192,12 @@ def test_the_benchmark_of_flush_messages_counts_and_plots_them(tmp_path: Path) -
     "arguments",
     [
         "demo --rate 0",
-        "demo --size 7",
+        "demo broker --seconds 0",
         "demo --out /dev/null/traces",
+        "demo group --rate 0",
+        "demo group --size 7",
+        "demo group --out /dev/null/traces",
+        "demo --seconds 3 group",
         "bench group --members 1",
         "bench group --size 0",
         "bench group --bundle 10",

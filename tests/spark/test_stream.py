@@ -227,7 +227,7 @@ def test_the_traces_of_real_processes_stream_clean_down_to_what_a_killed_one_lef
     folder.mkdir()
     watch = Watch(folder, out, out / "checkpoint", 1.0, adopt_after=1.0)
     words = ("--json", "--rate", "40", "--trace-segment-seconds", "0.5", "--out", str(folder))
-    with coterie("demo", *words) as demo, following(spark, watch) as stream:
+    with coterie("demo", "group", *words) as demo, following(spark, watch) as stream:
         told = json.loads(demo.communicate(timeout=PATIENCE)[0])
         assert told["good"]
         until(lambda: not list(folder.rglob(".*.jsonl")), "what cy was writing when it was killed is taken over")

@@ -158,6 +158,34 @@ def test_one_that_was_cut_off_does_not_confirm_and_is_updated_when_it_is_back() 
     cluster.check_alike()
 
 
+def test_what_the_clients_of_one_that_was_cut_off_give_back_is_not_taken_for_an_event_of_its_new_beginning() -> None:
+    cluster = Cluster(3)
+    a, _, c = cluster.started()
+    a.declare()
+    a.publish("held")
+    client = c.consume(prefetch=1)
+    cluster.until(lambda: client.seen == ["held"])
+
+    def connections_end(why: str) -> None:
+        client.release()
+        client.cancel()
+
+    c.core.cut_off.insert(0, connections_end)
+    heal = cluster.part("c")
+    cluster.until(lambda: len(a.core.in_step) == 2 and not c.serves)
+    heal()
+    cluster.until(lambda: c.serves)
+    cluster.settle()
+    assert len(c.core.local) == 0
+    bodies = [f"later {number}" for number in range(8)]  # as many events as it had sent in its former life, and more
+    for body in bodies:
+        c.publish(body)
+        cluster.settle()
+    assert c.confirmed == bodies
+    assert [body for _, body, _, _ in a.content()] == ["held", *bodies]
+    cluster.check_alike()
+
+
 def test_a_declaration_that_does_not_fit_is_refused_where_it_was_asked_for() -> None:
     cluster = Cluster(3)
     a, b, c = cluster.started()
@@ -431,7 +459,7 @@ def test_a_majority_of_cut_off_updates_still_votes_for_the_one_that_has_everythi
 
 def test_publishes_while_events_are_under_way_share_the_next_one() -> None:
     cluster = Cluster(3)
-    a, b, c = cluster.started()
+    a, b, _ = cluster.started()
     a.declare()
     before = b.core.progress.index
     for number in range(50):
@@ -445,7 +473,7 @@ def test_publishes_while_events_are_under_way_share_the_next_one() -> None:
 
 def test_what_is_gathered_goes_out_before_anything_that_was_asked_for_later() -> None:
     cluster = Cluster(3)
-    a, b, c = cluster.started()
+    a, b, _ = cluster.started()
     a.declare()
     b.publish("one")
     b.publish("two")

@@ -2,8 +2,8 @@
 
 A member that is told that the order of a view is held up to a position (`held`) is told by whom (data.members): each of
 them has an `ordered` event for every position up to there. They are more than half of the view (data.by majority), or
-all of it (all); where the application has said who counts, they are data.need of the members data.of. In a causal trace they have it before the member is told; otherwise somewhere in their own traces,
-unless their events may be missing.
+all of it (all); where the application has said who counts, they are data.need of the members data.of. In a causal trace
+they have it before the member is told; otherwise somewhere in their own traces, unless their events may be missing.
 """
 
 from __future__ import annotations

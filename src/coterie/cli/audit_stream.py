@@ -26,7 +26,7 @@ SHOWN = 5
 
 EPILOG = """\
 a stream:
-  coterie demo --trace-segment-seconds 1 --out out/live          in one terminal, and in the other:
+  coterie demo group --trace-segment-seconds 1 --out out/live    in one terminal, and in the other:
   coterie audit --stream out/live --out out/stream               tells violations as they happen; stop it with Ctrl-C
   coterie audit --stream out/live --out out/stream               the same again: goes on where it was stopped, or killed
   coterie audit --stream out/live --out out/now --available-now  what is there by now, and no more

@@ -1,4 +1,4 @@
-"""`coterie demo`: what there is, shown in a few seconds."""
+"""`coterie demo`: what there is, shown in a few seconds: of the brokers (`demo broker`, or no word) or the group."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from coterie.cli import demo_broker
 from coterie.cli.output import print_json
 from coterie.demo.story import Story
 from coterie.errors import UserError
 
+OUT = Path("out/demo")
+RATE = 500.0
 SIZE_MIN = 8
 """A message of the demonstration carries a number of this size."""
 
@@ -35,19 +38,40 @@ or a property does not hold.
 """
 
 
+USAGE = """\
+coterie demo [broker] [--out DIR] [--rate R] [--seconds S] [--json]
+       coterie demo group [--help] ...
+"""
+
+
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
+    raw = argparse.RawDescriptionHelpFormatter
+    demo = subparsers.add_parser(
         "demo",
-        help="a group of real processes that grows, falls apart, merges and loses members, under load",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="three brokers that are one, of which one is killed under load; or the group below them",
+        usage=USAGE,
+        description=demo_broker.DESCRIPTION,
+        epilog=demo_broker.EPILOG,
+        formatter_class=raw,
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path("out/demo"), help="folder for traces and diagram (default: out/demo)"
+    demo_broker.add_options(demo, default=None)
+    demo.set_defaults(run=demo_broker.run)
+    kinds = demo.add_subparsers(metavar="KIND", help="broker (what is done without a word), or group")
+    # What stands before the word must not be undone by the defaults behind it: so those are none.
+    broker = kinds.add_parser(
+        "broker", description=demo_broker.DESCRIPTION, epilog=demo_broker.EPILOG, formatter_class=raw
     )
+    demo_broker.add_options(broker, default=argparse.SUPPRESS)
+    group = kinds.add_parser("group", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
+    _add_group_options(group)
+    group.set_defaults(run=_run)
+
+
+def _add_group_options(parser: argparse.ArgumentParser) -> None:
+    none = argparse.SUPPRESS
+    parser.add_argument("--out", type=Path, default=none, help=f"folder for traces and diagram (default: {OUT})")
     parser.add_argument(
-        "--rate", type=float, default=500, help="messages a second that each member sends (default: 500)"
+        "--rate", type=float, default=none, help=f"messages a second that each member sends (default: {RATE:g})"
     )
     parser.add_argument("--size", type=int, default=200, help="bytes per message (default: 200)")
     parser.add_argument(
@@ -57,26 +81,29 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         metavar="S",
         help="write traces in segments of S seconds, as `coterie audit --stream` reads them (default: one file each)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    parser.set_defaults(run=_run)
+    parser.add_argument("--json", action="store_true", default=none, help="one JSON object on standard output")
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.rate < 1 or args.size < SIZE_MIN:
+    rate: float = RATE if args.rate is None else args.rate
+    out: Path = OUT if args.out is None else args.out
+    if rate < 1 or args.size < SIZE_MIN:
         raise UserError(f"demo: --rate must be at least 1 and --size at least {SIZE_MIN}: else there is nothing to see")
+    if args.seconds is not None:
+        raise UserError("demo: --seconds is for the brokers' demonstration: the group's takes as long as it takes")
     if args.trace_segment_seconds < 0:
         raise UserError("demo: --trace-segment-seconds must not be negative: 0 writes one file for each process")
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {args.out}: {error}") from None
+        raise UserError(f"--out {out}: {error}") from None
     began = time.monotonic()
 
     def say(text: str) -> None:
         if not args.json:
             print(f"{time.monotonic() - began:6.2f} s  {text}", flush=True)
 
-    outcome = Story(args.out, args.rate, args.size, say, args.trace_segment_seconds).tell()
+    outcome = Story(out, rate, args.size, say, args.trace_segment_seconds).tell()
     if args.json:
         print_json({**asdict(outcome), "good": outcome.good})
     else:

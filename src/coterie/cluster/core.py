@@ -716,13 +716,14 @@ class Core(Receiver):
         self._cut_off(why)
 
     def _cut_off(self, why: str) -> None:
-        """Our clients' questions will never be answered."""
+        """Our clients' questions will never be answered. Connections end first: what they give back is of no use, and
+        numbered as the events that are forgotten here."""
+        for listener in self.cut_off:
+            listener(why)
         self.local.clear()
         self.pending.clear()
         self.interface.clear()
         self._waits_for_disk.clear()
-        for listener in self.cut_off:
-            listener(why)
 
     def reset(self, why: str, to: Progress, cluster: str, voters: tuple[str, ...]) -> None:
         """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.

@@ -22,6 +22,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.message_handler",
         old="                queue.apply_release(entries, redelivered=True)",
         new="                queue.apply_release(entries, redelivered=False)",
+        seed=13,
     ),
     Mutation(
         name="cluster-origin-enqueues-more",
@@ -67,6 +68,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.core",
         old="        return self.state is State.SERVING and self.lease.valid()",
         new="        return True",
+        seed=12,
     ),
     Mutation(
         name="cluster-takes-what-was-ordered-too-late",

@@ -1,8 +1,8 @@
 """The profile `cluster`: three or five brokers that are one, and clients that do everything on any of them.
 
-What clients do is as in the profile `broker`. More brokers may join later. Brokers are killed, lose power, are stopped and paused; links between
-them are cut, in both directions or in one; disks are slow, full or torn. In the end all brokers serve, everything is
-consumed, and what was confirmed must have been found.
+What clients do is as in the profile `broker`. More brokers may join later. Brokers are killed, lose power, are stopped
+and paused; links between them are cut, in both directions or in one; disks are slow, full or torn. In the end all
+brokers serve, everything is consumed, and what was confirmed must have been found.
 """
 
 from __future__ import annotations

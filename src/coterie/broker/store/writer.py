@@ -25,7 +25,7 @@ from coterie.runtime.base import Buffer, Runtime, Timer
 
 log = Log(__name__)
 GATHERING = 0.005
-"""How long what nobody waits for (acks) waits for something to be written with: then one system call writes and syncs."""
+"""Seconds that what nobody waits for (acks) waits for something to be written with: one call writes and syncs both."""
 
 
 class Writer:
