@@ -43,13 +43,13 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         new='        """It has room for so many more."""\n        if self.allotted is None:\n            return\n',
     ),
     Mutation(
-        name="cluster-numbers-of-its-own",
+        name="cluster-binds-at-home-only",
         profile="cluster",
         property="B8",
-        what="each broker gives new queues a number of its own",
-        module="coterie.cluster.core",
-        old="self.progress.index << 12) + self._made",
-        new="self.progress.index << 12) + self._made + ord(self.us.name[-1])",
+        what="a binding is made on the broker that was asked for it, and nowhere else",
+        module="coterie.cluster.message_handler",
+        old="            return change.apply(vhost)",
+        new='            return change.apply(vhost) if asked or type(change).__name__ != "Bind" else None',
     ),
     Mutation(
         name="cluster-update-lacks-one",
