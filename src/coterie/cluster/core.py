@@ -31,6 +31,7 @@ from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import UPDATE, Update, Updates
+from coterie.cluster.versions import Versions
 from coterie.cluster.voters import Beginning, Progress, Status, decide, majority
 from coterie.cluster.wire import Kind
 from coterie.errors import PeerError
@@ -69,6 +70,7 @@ class Core(Receiver):
         self.progress = Progress()
         self.cluster = ""
         self.voters: tuple[str, ...] = ()
+        self.versions = Versions()
         self.damaged = False
         self.updating = False
         """What it had is gone, and what it is to have is not complete."""
@@ -136,13 +138,16 @@ class Core(Receiver):
             self.progress = Progress(epoch, index)
             self.cluster = str(record.get("cluster"))
             self.voters = tuple(str(name) for name in voters)
+            self.versions.spoken = int(str(record.get("version", 1)))
 
     # Sending.
 
     def send(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
         """An event of ours. It is numbered now, and goes out as soon as it may."""
         self._sent += 1
-        asked.payload = b"".join((wire.head(kind, self.runtime.wall(), self._sent, asked.on_disk), *parts))
+        asked.payload = b"".join(
+            (wire.head(kind, self.runtime.wall(), self._sent, asked.on_disk, self.versions.spoken), *parts)
+        )
         local = self.local
         if self.state is State.SERVING and not local.waiting and local.in_order:
             try:
@@ -343,7 +348,7 @@ class Core(Receiver):
             "state",
             {
                 "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
-                "voters": list(self.voters), **more,
+                "voters": list(self.voters), "version": self.versions.spoken, **more,
             },
         )  # fmt: skip
 
@@ -525,6 +530,7 @@ class Core(Receiver):
         self.channel.count_holders(members, len(self.voters) // 2 + 1)
 
     def _told_of_change(self) -> None:
+        self.versions.settle(self.voters, [member.name for member in self.in_step])
         if self.traced is not None:
             self.traced.state()
         for listener in self.changed:
@@ -536,7 +542,7 @@ class Core(Receiver):
         live = self.state is State.STRANDED
         status = Status(
             self.progress, self.cluster, self.voters, self.settings.size, live, self.damaged, self.updating,
-            self.broker.empty,
+            self.broker.empty, self.versions.newest, self.versions.spoken,
         )  # fmt: skip
         self.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(self.channel.view.id)}))
 
@@ -560,6 +566,7 @@ class Core(Receiver):
                     self._status(sender, Status.from_json(said))
             elif kind is Kind.READY:
                 if said["view"] == str(self.channel.view.id):
+                    self.versions.heard(sender.name, int(str(said.get("speaks", 1))))
                     self._ready(sender)
             elif kind is Kind.VOTER:
                 self._enfranchise(sender, str(said["name"]), said["voters"])
@@ -573,6 +580,8 @@ class Core(Receiver):
             if sender != self.us and sender not in self.in_step:
                 if status.cluster and status.cluster != self.cluster:
                     log.error("a broker of another cluster wants to join", broker=sender, its=status.cluster)
+                elif status.speaks < self.versions.spoken:
+                    log.error("a broker that is too old wants to join: upgrade it", broker=sender, speaks=status.speaks)
                 elif self.in_step[0] == self.us:
                     self.updates.begin(sender)
             return
@@ -595,6 +604,7 @@ class Core(Receiver):
             self.in_step = list(found.in_step)
             self.cluster, self.voters = found.cluster, found.voters
             self.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
+            self.versions.begin(self._statuses, found.in_step)
             self._serve()
         else:
             assert self.update is not None

@@ -51,6 +51,7 @@ class Updates:
             voters=list(core.voters),
             in_step=[str(each) for each in core.in_step],
             wall=core.last_wall,
+            versions=core.versions.to_json(),
             view=str(core.channel.view.id),
         )
         count = sum(len(entries) for _, entries in found.queues)
@@ -140,6 +141,7 @@ class Update:
             Progress(outline["epoch"], outline["index"]), outline["cluster"], tuple(outline["voters"]), members,
             outline["wall"],
         )  # fmt: skip
+        core.versions.install(outline["versions"])
         self.complete = True
         kept, self._kept = self._kept, []
         for place, sender, data in kept:
@@ -149,4 +151,5 @@ class Update:
 
     def _on_disk(self) -> None:
         if self._core.update is self:
-            self._core.multicast(Kind.READY, wire.encode_json({"view": str(self._core.channel.view.id)}))
+            said = {"view": str(self._core.channel.view.id), "speaks": self._core.versions.newest}
+            self._core.multicast(Kind.READY, wire.encode_json(said))

@@ -44,12 +44,16 @@ class Status:
     was to get, whose progress it names, so it may vote for whoever has come as far."""
     empty: bool = True
     """It has nothing: no queues, exchanges or users beyond those that every broker begins with."""
+    speaks: int = 1
+    """The newest version of events that it understands."""
+    version: int = 1
+    """That its cluster spoke last."""
 
     def to_json(self) -> dict[str, object]:
         return {
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
-            "updating": self.updating, "empty": self.empty,
+            "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
         }  # fmt: skip
 
     @classmethod
@@ -62,8 +66,11 @@ class Status:
         assert isinstance(index, int)
         names = tuple(str(name) for name in voters)
         progress = Progress(epoch, index)
-        flags = [bool(raw[name]) for name in ("live", "damaged", "updating", "empty")]
-        return cls(progress, str(raw["cluster"]), names, size, *flags)
+        live, damaged, updating, empty = (bool(raw[name]) for name in ("live", "damaged", "updating", "empty"))
+        speaks, version = raw.get("speaks", 1), raw.get("version", 1)
+        assert isinstance(speaks, int)
+        assert isinstance(version, int)
+        return cls(progress, str(raw["cluster"]), names, size, live, damaged, updating, empty, speaks, version)
 
 
 def majority(voters: Collection[str], present: Collection[str]) -> bool:

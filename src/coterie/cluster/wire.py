@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from coterie.broker.publish import Routed
 
 VERSION = 1
+"""The newest version of events that this code speaks."""
+OLDEST = 1
+"""And the oldest: a cluster can be upgraded from there, one broker after the other."""
 
 
 class Kind(IntEnum):
@@ -71,7 +74,11 @@ _LITTLE = array("I", [1]).tobytes()[0] == 1
 
 
 class Malformed(PeerError):
-    """Bytes that are no event of this version."""
+    """Bytes that are no event."""
+
+
+class TooNew(Exception):
+    """An event of a version that this broker does not understand: it cannot follow the log any more."""
 
 
 class Head(NamedTuple):
@@ -83,15 +90,17 @@ class Head(NamedTuple):
     """The sender waits until it is on disk."""
 
 
-def head(kind: Kind, wall: float, number: int, on_disk: bool = False) -> bytes:
-    return _HEAD.pack(VERSION, kind | _ON_DISK if on_disk else kind, wall, number)
+def head(kind: Kind, wall: float, number: int, on_disk: bool = False, version: int = OLDEST) -> bytes:
+    return _HEAD.pack(version, kind | _ON_DISK if on_disk else kind, wall, number)
 
 
 def read_head(data: memoryview) -> Head:
     try:
         version, kind, wall, number = _HEAD.unpack_from(data)
-        if version != VERSION:
-            raise Malformed(f"an event of version {version}: this broker speaks version {VERSION}")
+        if version > VERSION:
+            raise TooNew(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}: upgrade it")
+        if version < OLDEST:
+            raise Malformed(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}")
         return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK)
     except (struct.error, KeyError) as error:
         raise Malformed(f"no event: {error}") from None

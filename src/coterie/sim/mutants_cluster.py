@@ -13,6 +13,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.core",
         old="            self.pending.on_disk = max(self.pending.on_disk, found[len(found) // 2])",
         new="            self.pending.on_disk = max(self.pending.on_disk, found[0])",
+        seed=77,
     ),
     Mutation(
         name="cluster-lost-and-not-flagged",
@@ -69,14 +70,5 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         old="        return self.state is State.SERVING and self.lease.valid()",
         new="        return True",
         seed=12,
-    ),
-    Mutation(
-        name="cluster-takes-what-was-ordered-too-late",
-        profile="cluster",
-        property="B14",
-        what="what a minority orders among itself when a view ends counts for it",
-        module="coterie.cluster.core",
-        old="        self._take_late(goes_on)",
-        new="        self._take_late(True)",
     ),
 )
