@@ -103,6 +103,8 @@ class BrokerHandler(Cluster):
         self._unsaid: dict[Client, None] = {}
         self._accepted: dict[Queue, list[Entry]] = {}
         """By our consumers, and not told yet."""
+        self._sharing: dict[Queue, int] = {}
+        """Of queues that we own and others consume: the tenure that a timer will look at."""
         self._publishing: Publishing | None = None
         """What waits for events of ours to come back."""
         self._accepts_due: Timer | None = None
@@ -113,6 +115,8 @@ class BrokerHandler(Cluster):
 
     def attach(self, broker: Broker, us: Peer) -> None:
         self._us = us
+        if self._core.handler.owners is not None:
+            self._core.handler.owners.owned = self._owned
         us.allotted = self._allotted
         us.ended = self._ended
 
@@ -322,6 +326,28 @@ class BrokerHandler(Cluster):
                 pool = self._pools[group] = self._numbers
         return Credit(client.number, limit or self._credit_max, pool, together, 0)
 
+    # Queues that this broker owns, and others want.
+
+    def _owned(self, queue: Queue, tenure: int) -> None:
+        owners = self._core.handler.owners
+        assert owners is not None
+        found = owners.of(queue)
+        if found.owner is self._us and len(found.circle) > 1 and self._sharing.get(queue) != tenure:
+            self._sharing[queue] = tenure
+            delay = self._core.settings.ownership_time
+            self._runtime.call_later(delay, self._share, queue, tenure, queue.next_position)
+
+    def _share(self, queue: Queue, tenure: int, position: int) -> None:
+        """Long enough, if anything has come meanwhile, or is left: nobody wants to wait for a queue at rest."""
+        owners = self._core.handler.owners
+        if self._sharing.pop(queue, None) != tenure or owners is None or queue.deleted:
+            return
+        found = owners.of(queue)
+        if found.owner is self._us and found.tenure == tenure:
+            if (queue.ready or queue.next_position != position) and len(owners.interested(queue)) > 1:
+                self._send(Kind.SHARE, (wire.share(queue.incarnation, tenure),))
+            self._owned(queue, tenure)
+
     # What the log allots to them.
 
     def _allotted(self, subscriber: Subscriber, entries: list[Entry]) -> None:
@@ -398,6 +424,7 @@ class BrokerHandler(Cluster):
         self._pools.clear()
         self._unsaid.clear()
         self._accepted.clear()
+        self._sharing.clear()
         self._publishing = None
 
 

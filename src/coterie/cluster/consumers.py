@@ -16,6 +16,7 @@ from coterie.broker.consumer import Consumer, Sink
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
+    from coterie.cluster.ownership import Owners
     from coterie.group.members import Address
 
 
@@ -94,8 +95,10 @@ Holder = Subscriber | Getter
 class Peer(Sink):
     """A member of the cluster, ourselves too: its consumers, and what it holds."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, owners: Owners | None = None) -> None:
         self.address = address
+        self._owners = owners
+        """None: every consumer may be served at any time."""
         self.events = 0
         """How many of its events have been applied. Only the next one counts."""
         self.subscribers: dict[int, Subscriber] = {}
@@ -112,6 +115,8 @@ class Peer(Sink):
 
     def room(self, consumer: Consumer) -> int:
         assert isinstance(consumer, Subscriber)
+        if self._owners is not None and not self._owners.may_serve(self, consumer.queue):
+            return 0
         return consumer.room
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
@@ -122,6 +127,10 @@ class Peer(Sink):
             consumer.pool.held += count
         if not consumer.no_ack:
             self.hold(consumer.queue.incarnation, consumer, entries)
+        if self._owners is not None:
+            others = [] if consumer.pool is None else [member for _, member in sorted(consumer.pool.members.items())]
+            for queue in dict.fromkeys((consumer.queue, *(other.queue for other in others))):
+                self._owners.room_changed(queue)
         if self.allotted is not None:
             self.allotted(consumer, entries)
 
@@ -169,11 +178,16 @@ class Peer(Sink):
         subscriber.held -= count
         pool = subscriber.pool
         if pool is None:
-            subscriber.queue.dispatcher.wake(subscriber)
+            self._wake(subscriber)
         else:
             pool.held -= count
             for _, member in sorted(pool.members.items()):
-                member.queue.dispatcher.wake(member)
+                self._wake(member)
+
+    def _wake(self, subscriber: Subscriber) -> None:
+        subscriber.queue.dispatcher.wake(subscriber)
+        if self._owners is not None:
+            self._owners.room_changed(subscriber.queue)
 
     # Consumers.
 
@@ -213,4 +227,4 @@ class Peer(Sink):
                 pool.members[subscriber.number] = subscriber
                 pool.held += subscriber.held
         for each in (subscriber,) if pool is None else [member for _, member in sorted(pool.members.items())]:
-            each.queue.dispatcher.wake(each)
+            self._wake(each)

@@ -26,6 +26,7 @@ from coterie.cluster.franchise import Franchise
 from coterie.cluster.lease import Lease
 from coterie.cluster.local_messages import Asked, LocalMessages
 from coterie.cluster.message_handler import MessageHandler
+from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.status import ClusterStatus, describe
@@ -121,7 +122,7 @@ class Core(Receiver):
         self.broker = broker
         self.channel = channel
         self.us = channel.local
-        self.handler = MessageHandler(broker)
+        self.handler = MessageHandler(broker, Owners() if self.settings.dispatch == "ownership" else None)
         self.updates = Updates(self)
         self.update: Update | None = None
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
@@ -542,7 +543,7 @@ class Core(Receiver):
         live = self.state is State.STRANDED
         status = Status(
             self.progress, self.cluster, self.voters, self.settings.size, live, self.damaged, self.updating,
-            self.broker.empty, self.versions.newest, self.versions.spoken,
+            self.broker.empty, self.versions.newest, self.versions.spoken, self.settings.dispatch,
         )  # fmt: skip
         self.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(self.channel.view.id)}))
 
@@ -580,6 +581,10 @@ class Core(Receiver):
             if sender != self.us and sender not in self.in_step:
                 if status.cluster and status.cluster != self.cluster:
                     log.error("a broker of another cluster wants to join", broker=sender, its=status.cluster)
+                elif status.dispatch != self.settings.dispatch:
+                    log.error(
+                        "a broker with another cluster.dispatch wants to join", broker=sender, its=status.dispatch
+                    )
                 elif status.speaks < self.versions.spoken:
                     log.error("a broker that is too old wants to join: upgrade it", broker=sender, speaks=status.speaks)
                 elif self.in_step[0] == self.us:

@@ -69,6 +69,11 @@ class Installation:
                     if held:
                         store.acquired(queue, held)
                 _consumers(queue, said, holders)
+                if self._handler.owners is not None:
+                    found = self._handler.owners.of(queue)
+                    owner, circle, found.tenure = said["ownership"]
+                    found.circle = [peer_of(self._handler, address) for address in circle]
+                    found.owner = None if owner is None else peer_of(self._handler, owner)
 
     def _peer(self, said: Json) -> dict[int, Subscriber]:
         """Its consumers; and every entry that it holds gets its holder."""

@@ -26,14 +26,17 @@ if TYPE_CHECKING:
     from coterie.broker.message import Message
     from coterie.broker.queue import Queue
     from coterie.cluster.local_messages import Asked
+    from coterie.cluster.ownership import Owners
     from coterie.group.members import Address
 
 
 class MessageHandler(QueueObserver):
     """What the log has made of this broker, besides its queues: whose consumers there are, and what each holds."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, owners: Owners | None = None) -> None:
         self.broker = broker
+        self.owners = owners
+        """With `dispatch = "ownership"`: who owns which queue."""
         self.peers: dict[Address, Peer] = {}
         self.queues: dict[int, Queue] = {}
         """By incarnation."""
@@ -52,12 +55,13 @@ class MessageHandler(QueueObserver):
             Kind.WIRING: self._wiring,
             Kind.TRANSACTION: self._transaction,
             Kind.ADMINISTRATION: self._administration,
+            Kind.SHARE: self._share,
         }
 
     def peer(self, address: Address) -> Peer:
         peer = self.peers.get(address)
         if peer is None:
-            peer = self.peers[address] = Peer(address)
+            peer = self.peers[address] = Peer(address, self.owners)
         return peer
 
     def apply(self, kind: Kind, sender: Address, data: memoryview, asked: Asked | None) -> object:
@@ -75,6 +79,19 @@ class MessageHandler(QueueObserver):
 
     def deleted(self, queue: Queue) -> None:
         self.queues.pop(queue.incarnation, None)
+        if self.owners is not None:
+            self.owners.forget(queue)
+
+    def consumers_changed(self, queue: Queue) -> None:
+        if self.owners is not None:
+            self.owners.consumers_changed(queue)
+
+    def _share(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        """An owner has had a queue long enough."""
+        number, tenure = wire.read_share(data, wire.HEAD)
+        queue = self.queues.get(number)
+        if queue is not None and self.owners is not None:
+            self.owners.shared(peer, queue, tenure)
 
     # Messages.
 

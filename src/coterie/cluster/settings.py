@@ -27,6 +27,15 @@ class ClusterSettings:
     heartbeat_timeout: float = setting(
         3.0, "Silence after which another broker is taken for dead.", unit="s", minimum=0.05
     )
+    dispatch: str = setting(
+        "credit",
+        "Who gets a message. credit: any consumer with room, in turn, wherever it is; ownership: those of one broker at a "
+        "time. The same on every broker.",
+        choices=("credit", "ownership"),
+    )
+    ownership_time: float = setting(
+        0.05, "With ownership: how long a broker keeps a queue that others want too.", unit="s", minimum=0.001
+    )
     credit_max: int = setting(
         2000, "Messages that a consumer without a prefetch limit is allotted before it has settled any.", minimum=1
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from coterie.broker.queue import Queue
     from coterie.broker.vhost import Vhost
     from coterie.cluster.message_handler import MessageHandler
+    from coterie.cluster.ownership import Ownership
 
 CHUNK = 128 << 10
 _CHUNK = struct.Struct(">QI")
@@ -94,7 +95,13 @@ def _queue(queue: Queue, handler: MessageHandler) -> Json:
         "consumers": [_key(consumer) for consumer in queue.consumers],
         "turns": [_key(consumer) for consumer in queue.rotation.turns()],
         "active": [_key(consumer) for consumer in queue.consumers if consumer.active],
+        "ownership": None if handler.owners is None else _ownership(handler.owners.of(queue)),
     }
+
+
+def _ownership(found: Ownership) -> list[object]:
+    owner = None if found.owner is None else str(found.owner.address)
+    return [owner, [str(peer.address) for peer in found.circle], found.tenure]
 
 
 def _owner(queue: Queue, handler: MessageHandler) -> list[object] | None:

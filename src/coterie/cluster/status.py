@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from coterie.broker.queue import Queue
     from coterie.cluster.core import Core
 
-DISPATCH = "credit"
-"""Who gets a message follows from the log and the consumers' limits: no broker owns a queue."""
 IN_STEP = "in step"
 JOINING = "joining"
 LOST = "lost"
@@ -121,7 +119,7 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
     waits_for = "" if core.draining is None else core.draining.waits_for
     return ClusterStatus(
         core.cluster, us.name, us.incarnation, shown_state(core), why_closed(core), waits_for,
-        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), DISPATCH, voters, len(voters) // 2 + 1,
+        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), core.settings.dispatch, voters, len(voters) // 2 + 1,
         tuple(members),
     )  # fmt: skip
 

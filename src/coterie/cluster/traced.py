@@ -62,7 +62,9 @@ class ClusterTrace:
         for vhost in core.broker.vhosts.values():
             for queue in vhost.queues.values():
                 queues[name_of(queue)] = [len(queue.entries), queue.next_position, _messages(queue)]
-                holders[name_of(queue)] = _holders(queue)
+                owners = core.handler.owners
+                owner = None if owners is None else owners.of(queue).owner
+                holders[name_of(queue)] = _holders(queue, "" if owner is None else str(owner.address))
         wiring = outline(core.broker, core.handler)
         return {
             "cluster": core.cluster, "epoch": core.progress.epoch, "number": core.progress.index,
@@ -101,14 +103,14 @@ def _messages(queue: Queue) -> int:
     )
 
 
-def _holders(queue: Queue) -> int:
+def _holders(queue: Queue, owner: str) -> int:
     consumers = sorted(
         (str(consumer.peer.address), consumer.number, consumer.limit, consumer.held)
         for consumer in queue.consumers
         if isinstance(consumer, Subscriber)
     )
     held = [(position, _holder(entry.holder)) for position, entry in sorted(queue.entries.items()) if entry.holder]
-    return _sum([consumers, held])
+    return _sum([consumers, held, owner])
 
 
 def _holder(holder: object) -> str:

@@ -48,12 +48,14 @@ class Status:
     """The newest version of events that it understands."""
     version: int = 1
     """That its cluster spoke last."""
+    dispatch: str = "credit"
 
     def to_json(self) -> dict[str, object]:
         return {
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
+            "dispatch": self.dispatch,
         }  # fmt: skip
 
     @classmethod
@@ -70,7 +72,19 @@ class Status:
         speaks, version = raw.get("speaks", 1), raw.get("version", 1)
         assert isinstance(speaks, int)
         assert isinstance(version, int)
-        return cls(progress, str(raw["cluster"]), names, size, live, damaged, updating, empty, speaks, version)
+        return cls(
+            progress,
+            str(raw["cluster"]),
+            names,
+            size,
+            live,
+            damaged,
+            updating,
+            empty,
+            speaks,
+            version,
+            str(raw.get("dispatch")),
+        )
 
 
 def majority(voters: Collection[str], present: Collection[str]) -> bool:
@@ -100,6 +114,9 @@ class Waiting:
 
 def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Beginning | Waiting:
     """What becomes of a view in which nobody is in step: `statuses` has all of its members."""
+    dispatch = {statuses[member].dispatch for member in members}
+    if len(dispatch) > 1:
+        return Waiting(f"cluster.dispatch is not the same everywhere: {', '.join(sorted(dispatch))}")
     intact = {member: statuses[member] for member in members if not statuses[member].damaged}
     whole = {member: status for member, status in intact.items() if not status.updating}
     old = {member: status for member, status in whole.items() if status.progress.epoch}

@@ -48,6 +48,8 @@ class Kind(IntEnum):
     WIRING = 11
     TRANSACTION = 12
     ADMINISTRATION = 13
+    SHARE = 14
+    """The owner of a queue lets others have it."""
     STATUS = 20
     """Of one that is not in step: it wants to be updated, or to begin with others."""
     READY = 21
@@ -70,6 +72,7 @@ _COUNT = struct.Struct(">I")
 _RELEASE = struct.Struct(">Q?")
 _GET = struct.Struct(">QQ?")
 _CREDIT = struct.Struct(">IIIII")
+_SHARE = struct.Struct(">QQ")
 _LITTLE = array("I", [1]).tobytes()[0] == 1
 
 
@@ -289,6 +292,15 @@ def get(queue: int, number: int, no_ack: bool) -> bytes:
 
 def read_get(data: memoryview, at: int) -> tuple[int, int, bool]:
     found: tuple[int, int, bool] = _GET.unpack_from(data, at)
+    return found
+
+
+def share(queue: int, tenure: int) -> bytes:
+    return _SHARE.pack(queue, tenure)
+
+
+def read_share(data: memoryview, at: int) -> tuple[int, int]:
+    found: tuple[int, int] = _SHARE.unpack_from(data, at)
     return found
 
 

@@ -66,13 +66,15 @@ async def owners(ask: Ask) -> web.Response:
 
 def _holders(context: Context, queue: Queue) -> Shape:
     core = context.core
+    owners = None if core is None else core.handler.owners
+    owner = None if owners is None else owners.of(queue).owner
     if core is None:
         found = [Holding(context.name, len(queue.consumers), queue.unacked)] if queue.consumers or queue.unacked else []
     else:
         found = status.holdings(core, queue)
     return {
-        "vhost": queue.vhost.name, "name": queue.name, "dispatch": ALONE if core is None else status.DISPATCH,
-        "owner": None, "messages_ready": queue.ready,
+        "vhost": queue.vhost.name, "name": queue.name, "dispatch": ALONE if core is None else core.settings.dispatch,
+        "owner": None if owner is None else owner.address.name, "messages_ready": queue.ready,
         "members": [{"name": each.name, "consumers": each.consumers, "held": each.held} for each in found],
     }  # fmt: skip
 

@@ -44,7 +44,15 @@ def cluster_plan(seed: int) -> Plan:
     names = sorted(rng.sample(sorted(QUEUES), rng.randint(2, 4)))
     latency = rng.choice((0.0003, 0.001, 0.005))
     timeout = rng.choice((0.5, 1.0))
-    settings = {"size": len(brokers), "heartbeat_timeout": timeout, "lease": timeout / 2, **pick(rng, CLUSTER)}
+    chance = random.Random(f"cluster/{seed}/dispatch")
+    shared = {"dispatch": chance.choice(("credit", "ownership")), "ownership_time": chance.choice((0.005, 0.05))}
+    settings = {
+        "size": len(brokers),
+        **shared,
+        "heartbeat_timeout": timeout,
+        "lease": timeout / 2,
+        **pick(rng, CLUSTER),
+    }
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
