@@ -119,8 +119,8 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
     waits_for = "" if core.draining is None else core.draining.waits_for
     return ClusterStatus(
         core.cluster, us.name, us.incarnation, shown_state(core), why_closed(core), waits_for,
-        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), core.settings.dispatch, voters, len(voters) // 2 + 1,
-        tuple(members),
+        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), core.settings.dispatch, voters,
+        len(voters) // 2 + 1, tuple(members),
     )  # fmt: skip
 
 

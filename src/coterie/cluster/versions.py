@@ -1,8 +1,8 @@
 """What version of events a cluster speaks: the newest that all of its voters understand; and it never goes back.
 
 So a cluster is upgraded one broker after the other, while it serves: as long as an old one is a voter, the old version
-is spoken. When the last voter has been upgraded, all of them know it at the same place of the log, and from there on the
-new version is spoken: a broker that does not understand it is not let in any more.
+is spoken. When the last voter has been upgraded, all of them know it at the same place of the log, and from there on
+the new version is spoken: a broker that does not understand it is not let in any more.
 """
 
 from __future__ import annotations
