@@ -29,8 +29,8 @@ class ClusterSettings:
     )
     dispatch: str = setting(
         "credit",
-        "Who gets a message. credit: any consumer with room, in turn, wherever it is; ownership: those of one broker at "
-        "a time. The same on every broker.",
+        "Who gets a message. credit: any consumer with room, in turn, wherever it is; ownership: those of one broker "
+        "at a time. The same on every broker.",
         choices=("credit", "ownership"),
     )
     ownership_time: float = setting(
