@@ -69,6 +69,6 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.core",
         old="        return self.state is State.SERVING and self.lease.valid()",
         new="        return True",
-        seed=12,
+        seed=120,
     ),
 )
