@@ -71,4 +71,15 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         new="        return True",
         seed=120,
     ),
+    Mutation(
+        name="cluster-origin-turns-batches-round",
+        profile="cluster",
+        property="B14",
+        what="where it was published, a batch is enqueued from its end",
+        module="coterie.cluster.message_handler",
+        old="            self._enqueue([*asked.routed.items()], asked)\n        else:\n            number,",
+        new="            self._enqueue([(q, m[::-1]) for q, m in asked.routed.items()], asked)\n"
+        "        else:\n            number,",
+        seed=5,
+    ),
 )
