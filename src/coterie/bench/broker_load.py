@@ -12,8 +12,10 @@ import json
 import struct
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
-from typing import cast
+from typing import TypeVar, cast
 
 from coterie.amqp.codes import PROTOCOL_HEADER
 from coterie.amqp.methods import METHODS, decode
@@ -31,6 +33,8 @@ _BODY = struct.Struct(">IQd")
 """Publisher, number, and when it was sent."""
 _ACK = METHODS["basic.ack"].prefix
 _BATCH = 50
+PATIENCE = 30.0
+"""Seconds that a cluster has until it serves."""
 
 
 class Client(asyncio.Protocol):
@@ -219,17 +223,38 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e6 if ordered else 0.0
 
 
+C = TypeVar("C", bound=Client)
+
+
+async def connected(make: Callable[[], C], port: int) -> C:
+    """A client that may begin. A clustered broker sends it away as long as it does not serve."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        client = make()
+        await asyncio.get_running_loop().create_connection(partial(_same, client), "127.0.0.1", port)
+        try:
+            await client.ready
+            return client
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.1)
+
+
+def _same(client: C) -> C:
+    return client
+
+
 async def play(order: Message) -> Message:
-    loop = asyncio.get_running_loop()
     size, rate = int(order["size"]), float(order["rate"])
     queue = str(order["queue"])
     to, away = order["publish_at"], order["consume_at"]
-    publishers = [Publisher(queue, number, size, bool(order["persistent"])) for number in range(order["publishers"])]
-    consumers = [Consumer(queue, size, 1 if rate else ACK_EVERY) for _ in range(order["consumers"])]
-    for clients, port in ((publishers, to), (consumers, away)):
-        for client in clients:
-            await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
-            await client.ready
+    persistent = bool(order["persistent"])
+    publishers = [
+        await connected(partial(Publisher, queue, n, size, persistent), to) for n in range(order["publishers"])
+    ]
+    ack_every = 1 if rate else ACK_EVERY
+    consumers = [await connected(partial(Consumer, queue, size, ack_every), away) for _ in range(order["consumers"])]
     share = None if order["messages"] is None else order["messages"] // len(publishers)
     began = time.monotonic()
     for publisher in publishers:

@@ -319,8 +319,11 @@ class Replicated(Receiver):
                 log.info("no state yet", why=error, local=self.local)
             if not self.copies.follows:
                 pause = self.runtime.future()
-                self.runtime.call_later(self.hub.settings.retry_delay, pause.set_result, None)
-                await pause
+                timer = self.runtime.call_later(self.hub.settings.retry_delay, pause.set_result, None)
+                try:
+                    await pause
+                finally:  # the node may be closed meanwhile, and with it whoever waits here
+                    timer.cancel()
         self._fetching = False
 
     def get_state(self) -> Iterator[Buffer]:

@@ -144,8 +144,11 @@ class Channel(Sending):
 
     async def _pause(self, seconds: float) -> None:
         pause = self.runtime.future()
-        self.runtime.call_later(seconds, pause.set_result, None)
-        await pause
+        timer = self.runtime.call_later(seconds, pause.set_result, None)
+        try:
+            await pause
+        finally:  # the node may be closed meanwhile, and with it whoever waits here
+            timer.cancel()
 
     # Flushing.
 

@@ -207,7 +207,10 @@ def _in_processes(tasks: list[Task], jobs: int, mutation: str | None) -> Generat
                 yield done.pop(next_out)
                 next_out += 1
     finally:
+        workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:  # a run that nobody waits for any more may take minutes: one with a mutation, for ever
+            worker.kill()
 
 
 def _prepare(mutation: str | None) -> None:
