@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -353,4 +354,28 @@ def test_a_disk_that_is_full_takes_nothing_of_an_append_that_is_to_be_synced_and
         folder.append("log", [b"x" * 900], sync_follows=True)
     assert folder.append("log", [b"y"], sync_follows=True) == 1000
     folder.sync("log")
+    folder.close()
+
+
+def test_a_file_system_that_cannot_sync_as_it_writes_is_written_to_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, refused, synced = os.pwritev, [], []
+
+    def plain(fd: int, buffers: Sequence[bytes], offset: int, flags: int = 0) -> int:
+        if flags:
+            refused.append(flags)
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return write(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", plain)
+    monkeypatch.setattr(files, "_SYNCED", 2)
+    monkeypatch.setattr(files, "_sync_data", synced.append)
+    folder = files.Folder(tmp_path)
+    for number, part in enumerate((b"one", b"two", b"six")):
+        assert folder.append("log", [part], sync_follows=True) == 3 * number
+        folder.sync("log")
+    assert (tmp_path / "log").read_bytes() == b"onetwosix"
+    assert refused == [2]  # it is asked once
+    assert len(synced) == 3
     folder.close()

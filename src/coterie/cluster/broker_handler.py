@@ -195,7 +195,7 @@ class BrokerHandler(Cluster):
             self._accepted[queue] = [*entries]
         else:
             gathered += entries
-        if any(_runs_short(entry.holder) for entry in entries):
+        if any(map(_runs_short, {entry.holder for entry in entries})):
             self._send_accepted()
         elif self._accepts_due is None:
             self._accepts_due = self._runtime.call_later(GATHERING, self._send_accepted)

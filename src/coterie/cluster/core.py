@@ -14,13 +14,14 @@ place of the next view in the log. Whoever was away, or comes back alone, is upd
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
 from coterie.cluster.broker_handler import BrokerHandler
+from coterie.cluster.disks import Disks
 from coterie.cluster.forget import CHANGED, Forgetting, refusal
 from coterie.cluster.franchise import Franchise
 from coterie.cluster.lease import Lease
@@ -39,15 +40,13 @@ from coterie.errors import PeerError
 from coterie.group.channel import BufferFull, Channel, ChannelClosed, Delivery, Receiver
 from coterie.group.members import Address, MergeView, View, ViewId
 from coterie.log import Log
-from coterie.runtime.base import Buffer, Runtime, Timer
+from coterie.runtime.base import Buffer, Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.cluster.drain import Drain
 
 log = Log(__name__)
-DISK_LATER = 0.01
-"""How long a broker whose disk no majority needs lets its sync wait for others."""
 ALARM = "cluster"
 """The broker's alarm while publishers must wait for the cluster."""
 RECORD = "cluster"
@@ -96,10 +95,7 @@ class Core(Receiver):
         self._place = Place(0, 0)
         """Of the event that is being applied, or was the last."""
         self._statuses: dict[Address, Status] = {}
-        self._disks: dict[Address, int] = {}
-        """Up to which event each member has everything on disk."""
-        self._lost_in: dict[str, int] = {}
-        """By name: in which epoch a broker was lost last."""
+        self._disks = Disks(self)
         self._wall: float | None = None
         self._sent = 0
         """Events that we sent; the number of the last."""
@@ -111,9 +107,6 @@ class Core(Receiver):
         """Queues that the event which is being applied has made."""
         self._disk_matters = False
         """Something was written, or an event was applied whose sender waits for disks."""
-        self._waits_for_disk: dict[Address, None] = {}
-        """Whose events were applied since we last looked at our disk, and wait for it."""
-        self._sync_later: Timer | None = None
         self._soon: list[Callable[[], None]] = []
         self._draining = False
 
@@ -257,7 +250,8 @@ class Core(Receiver):
         finally:
             store.end()
         if self._disk_matters:
-            self._watch_disk()
+            self._disk_matters = False
+            self._disks.look()
         self.pending.look()
         self._drain()
         self.interface.came_back()
@@ -311,7 +305,7 @@ class Core(Receiver):
         self._wall = self.last_wall = head.wall
         self._made = 0
         if head.on_disk:
-            self._waits_for_disk[sender] = None
+            self._disks.awaited_by(sender)
             self._disk_matters = True
         try:
             answer = self.handler.apply(head.kind, sender, data, asked)
@@ -341,7 +335,7 @@ class Core(Receiver):
             for call in calls:
                 call()
 
-    # Disks.
+    # What this broker keeps of itself.
 
     def _save(self, **more: object) -> None:
         self.broker.store.save(
@@ -353,53 +347,12 @@ class Core(Receiver):
             },
         )  # fmt: skip
 
-    def _watch_disk(self, tell: Sequence[Address] | None = None) -> None:
-        """When everything up to here is on disk, tell those who may wait for that; or these. As many brokers as make a
-        majority sync at once, and the others a little later, for many events at a time."""
-        self._disk_matters = False
-        waiting = self._waits_for_disk
-        if tell is not None:
-            waiting.update(dict.fromkeys(tell))
-        if not self.broker.store.durable or not waiting:
-            waiting.clear()
-        elif tell is not None or any(map(self._disk_is_needed, waiting)):
-            self._sync()
-        elif self._sync_later is None:
-            self._sync_later = self.runtime.call_later(DISK_LATER, self._sync)
-
-    def _sync(self) -> None:
-        if self._sync_later is not None:
-            self._sync_later.cancel()
-            self._sync_later = None
-        store, index, waiting = self.broker.store, self.progress.index, [*self._waits_for_disk]
-        self._waits_for_disk.clear()
-        store.when_synced(store.written(), lambda: self._on_disk(index, waiting))
-
-    def _disk_is_needed(self, origin: Address) -> bool:
-        """Whether our disk is one of a majority for that broker's events: its own, and of those who follow it."""
-        voters = [member for member in self.in_step if member.name in self.voters]
-        at = voters.index(origin) if origin in voters else 0
-        return self.us in (voters[at:] + voters[:at])[: len(self.voters) // 2 + 1]
-
-    def _on_disk(self, index: int, tell: Sequence[Address]) -> None:
-        if index > self._disks.get(self.us, 0):
-            self._disks[self.us] = index
-            self._count_disks()
-        self._tell_disk(tell)
-
-    def _tell_disk(self, to: Sequence[Address]) -> None:
-        self._tell(Told.DISK, self._disks.get(self.us, 0), self.progress.epoch, to)
-
-    def _count_disks(self) -> None:
-        by_name = {member.name: index for member, index in self._disks.items() if member in self.in_step}
-        found = sorted((by_name.get(name, 0) for name in self.voters), reverse=True)
-        if found:
-            self.pending.on_disk = max(self.pending.on_disk, found[len(found) // 2])
-            self.pending.look()
-
     # Between members, one to one.
 
-    def _tell(self, what: int, number: int, epoch: int, to: Sequence[Address]) -> None:
+    def tell_disk(self, index: int, to: Iterable[Address]) -> None:
+        self._tell(Told.DISK, index, self.progress.epoch, to)
+
+    def _tell(self, what: int, number: int, epoch: int, to: Iterable[Address]) -> None:
         """If there is no room for it, it is lost: whatever is told so is told again before long."""
         data = Told.pack(what, number, epoch)
         for member in to:
@@ -420,10 +373,7 @@ class Core(Receiver):
             return
         number, epoch = Told.numbers(data)
         if what == Told.DISK:
-            # Whoever was lost may have had events that nobody else has, and may have said so before.
-            if epoch >= self._lost_in.get(sender.name, 0) and number > self._disks.get(sender, 0):
-                self._disks[sender] = number
-                self._count_disks()
+            self._disks.heard(sender, number, epoch)
         elif what == Told.PING:
             if sender in self.in_step:
                 self._tell(Told.PONG, number, 0, (sender,))
@@ -434,7 +384,7 @@ class Core(Receiver):
         if self.state is State.SERVING:
             self.lease.heard(self.us.name, number)
             self._tell(Told.PING, number, 0, self.in_step)
-            self._tell_disk(self.in_step)
+            self._disks.tell(self.in_step)
 
     # Views.
 
@@ -494,14 +444,13 @@ class Core(Receiver):
         try:
             for member in lost:
                 log.warning("a broker is lost", broker=member)
-                self._disks.pop(member, None)
-                self._lost_in[member.name] = self.progress.epoch
+                self._disks.lost(member)
             self._lose(lost)
             self._save()
         finally:
             store.end()
         self._begin_lease()
-        self._watch_disk(self.in_step)
+        self._disks.tell_all()
         self.pending.look()
 
     def _lose(self, lost: Sequence[Address]) -> None:
@@ -627,11 +576,11 @@ class Core(Receiver):
         self.update = None
         self._lose([address for address in self.handler.peers if address not in self.in_step])
         self._save()
-        self._disks = {self.us: 0}
+        self._disks.begin()
         self.pending.held = max(self.pending.held, self._place)
         self._begin_lease()
         self._count_voters()
-        self._watch_disk(self.in_step)
+        self._disks.tell_all()
         self._alarm()
         log.info("the broker serves", members=len(self.in_step), voters=",".join(self.voters))
         self.pending.look()
@@ -662,7 +611,7 @@ class Core(Receiver):
             self._save()
             self._begin_lease()
             self._count_voters()
-            self._watch_disk(self.in_step)
+            self._disks.tell_all()
             self._told_of_change()
 
     def _enfranchise(self, sender: Address, name: str, voters: object) -> None:
@@ -675,7 +624,7 @@ class Core(Receiver):
             self._save()
             self._begin_lease()
             self._count_voters()
-            self._watch_disk(self.in_step)
+            self._disks.tell_all()
             log.info("a broker votes from now on", name=name)
             self._told_of_change()
         if sender == self.us:
@@ -690,7 +639,8 @@ class Core(Receiver):
             if sender.name == name:
                 self.franchise.resigned.add(sender)
             self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-            self._waits_for_disk[sender] = None
+            self._disks.awaited_by(sender)
+            self._disk_matters = True
             self._save()
             self._begin_lease()
             self._count_voters()
@@ -722,7 +672,7 @@ class Core(Receiver):
         return self.state is State.SERVING
 
     def status(self) -> ClusterStatus:
-        return describe(self, self._disks)
+        return describe(self, self._disks.upto)
 
     def closed(self, why: str) -> None:
         self.state = State.JOINING
@@ -738,7 +688,7 @@ class Core(Receiver):
         self.local.clear()
         self.pending.clear()
         self.interface.clear()
-        self._waits_for_disk.clear()
+        self._disks.clear()
 
     def reset(self, why: str, to: Progress, cluster: str, voters: tuple[str, ...]) -> None:
         """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.

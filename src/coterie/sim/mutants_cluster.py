@@ -10,9 +10,9 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         profile="cluster",
         property="B1",
         what="a confirm waits for one disk, and not for a majority of them",
-        module="coterie.cluster.core",
-        old="            self.pending.on_disk = max(self.pending.on_disk, found[len(found) // 2])",
-        new="            self.pending.on_disk = max(self.pending.on_disk, found[0])",
+        module="coterie.cluster.disks",
+        old="            core.pending.on_disk = max(core.pending.on_disk, found[len(found) // 2])",
+        new="            core.pending.on_disk = max(core.pending.on_disk, found[0])",
         seed=77,
     ),
     Mutation(

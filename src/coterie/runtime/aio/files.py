@@ -18,6 +18,8 @@ MOST_BUFFERS = min(1024, os.sysconf("SC_IOV_MAX")) if hasattr(os, "sysconf") els
 """What one gathering write takes."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_UNKNOWN = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""What a kernel or a file system says that has no such writes as `_SYNCED`."""
 _sync_data = getattr(os, "fdatasync", os.fsync)
 _SYNCED: int = getattr(os, "RWF_DSYNC", 0)
 """Flag of a write that is durable when it ends; 0: there is none."""
@@ -45,6 +47,7 @@ class Folder:
         self._open: dict[str, _File] = {}
         """Least recently used first."""
         self._lock = threading.Lock()
+        self._synced = _SYNCED
 
     def append(self, name: str, buffers: Sequence[Buffer], sync_follows: bool = False) -> int:
         """`sync_follows`: the file is to be synced next. If nothing but these bytes is unsynced, that is done by the
@@ -54,13 +57,16 @@ class Folder:
             raise file.broken
         start = file.size
         at_once = sync_follows and file.synced and file.named and len(buffers) <= MOST_BUFFERS
-        flags = _SYNCED if at_once else 0
+        flags = self._synced if at_once else 0
         try:
             file.dirty, file.synced = True, False
             file.size = _write(file.fd, buffers, start, flags)
             if flags:
                 file.dirty, file.synced = False, True
         except OSError as error:
+            if flags and error.errno in _UNKNOWN:
+                self._synced = 0
+                return self.append(name, buffers)
             if flags and error.errno not in (*_NO_ROOM, errno.EFBIG):
                 file.broken = disk_error(name, error)  # perhaps of the sync: none can be believed any more
             try:

@@ -1,0 +1,111 @@
+"""Whose disk has how much of the log: what confirms of persistent messages wait for.
+
+A broker says up to which event it has everything on disk: to those whose clients wait for that, and now and then to all.
+As many brokers as make a majority sync at once: the event's own, and the voters that follow it in the view. The others
+sync a little later, for many events at a time, in case one of the first is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from coterie.group.members import Address
+from coterie.runtime.base import Timer
+
+if TYPE_CHECKING:
+    from coterie.cluster.core import Core
+
+LATER = 0.01
+"""Seconds that a broker whose disk no majority needs lets its sync wait for others."""
+
+
+class Disks:
+    """As one broker knows them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._upto: dict[Address, int] = {}
+        """Up to which event each member has everything on disk."""
+        self._lost_in: dict[str, int] = {}
+        """By name: in which epoch a broker was lost last."""
+        self._waiting: dict[Address, None] = {}
+        """Whose events were applied since we last looked at our disk, and wait for it."""
+        self._later: Timer | None = None
+
+    @property
+    def upto(self) -> Mapping[Address, int]:
+        return self._upto
+
+    # Ours.
+
+    def awaited_by(self, member: Address) -> None:
+        """An event of that broker is being applied, and somebody there waits until it is on disk."""
+        self._waiting[member] = None
+
+    def look(self) -> None:
+        """Something was written: see to it that those who wait for it hear when it is on disk."""
+        if not self._core.broker.store.durable:
+            self._waiting.clear()
+        elif any(map(self._is_needed, self._waiting)):
+            self._sync()
+        elif self._waiting and self._later is None:
+            self._later = self._core.runtime.call_later(LATER, self._sync)
+
+    def tell_all(self) -> None:
+        """The members have changed: everybody is to hear when all of this is on disk."""
+        self._waiting.update(dict.fromkeys(self._core.in_step))
+        self.look()
+
+    def begin(self) -> None:
+        """This broker comes into step."""
+        self._upto = {self._core.us: 0}
+
+    def clear(self) -> None:
+        """Nobody waits for us any more."""
+        self._waiting.clear()
+
+    def _is_needed(self, origin: Address) -> bool:
+        """Whether our disk is one of a majority for that broker's events."""
+        core = self._core
+        voters = [member for member in core.in_step if member.name in core.voters]
+        at = voters.index(origin) if origin in voters else 0
+        return core.us in (voters[at:] + voters[:at])[: len(core.voters) // 2 + 1]
+
+    def _sync(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        store, index, waiting = self._core.broker.store, self._core.progress.index, [*self._waiting]
+        self._waiting.clear()
+        store.when_synced(store.written(), lambda: self._synced(index, waiting))
+
+    def _synced(self, index: int, tell: Iterable[Address]) -> None:
+        us = self._core.us
+        if index > self._upto.get(us, 0):
+            self._upto[us] = index
+            self._count()
+        self.tell(tell)
+
+    def tell(self, members: Iterable[Address]) -> None:
+        self._core.tell_disk(self._upto.get(self._core.us, 0), members)
+
+    # Those of others.
+
+    def heard(self, member: Address, index: int, epoch: int) -> None:
+        # Whoever was lost may have had events that nobody else has, and may have said so before.
+        if epoch >= self._lost_in.get(member.name, 0) and index > self._upto.get(member, 0):
+            self._upto[member] = index
+            self._count()
+
+    def lost(self, member: Address) -> None:
+        self._upto.pop(member, None)
+        self._lost_in[member.name] = self._core.progress.epoch
+
+    def _count(self) -> None:
+        core = self._core
+        by_name = {member.name: index for member, index in self._upto.items() if member in core.in_step}
+        found = sorted((by_name.get(name, 0) for name in core.voters), reverse=True)
+        if found:
+            core.pending.on_disk = max(core.pending.on_disk, found[len(found) // 2])
+            core.pending.look()
