@@ -7,7 +7,6 @@ import http.client
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,15 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 from console_rig import Running
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker
+from three_brokers import PATIENCE, PERSISTENT, ThreeBrokers, take
 
 GUEST = "Basic " + base64.b64encode(b"guest:guest").decode()
-PATIENCE = 30.0
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 def eventually(what: str, is_so: Callable[[], bool]) -> None:
@@ -35,26 +32,11 @@ def eventually(what: str, is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-class Three:
-    """`coterie up --nodes 3`, with consoles."""
+class Operated(ThreeBrokers):
+    """With consoles, and the commands that go there."""
 
     def __init__(self, folder: Path) -> None:
-        command = [
-            sys.executable, "-m", "coterie", "up", "--nodes", "3", "--data", str(folder), "--port", "0",
-            "--console-port", "0", "--json",
-        ]  # fmt: skip
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        text = ""
-        while not text.endswith("\n}\n"):
-            line = self._process.stdout.readline()
-            assert line, "the cluster did not start"
-            text += line
-        self._connections: list[pika.BlockingConnection] = []
-        nodes = json.loads(text)["nodes"]
-        self.amqp = {node["name"]: int(node["amqp"][0].rpartition(":")[2]) for node in nodes}
-        self.console = {node["name"]: str(node["console"]) for node in nodes}
-        self.pids = {node["name"]: int(node["pid"]) for node in nodes}
+        super().__init__(folder, consoles=True)
 
     def command(self, node: str, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -81,37 +63,12 @@ class Three:
             connection.close()
         return {member["name"]: (member["state"], member["voter"]) for member in found["members"]}
 
-    def channel(self, node: str) -> BlockingChannel:
-        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.amqp[node]))
-        self._connections.append(connection)
-        return connection.channel()
-
-    def stop(self) -> None:
-        for connection in self._connections:
-            if connection.is_open:
-                connection.close()
-        self._process.terminate()
-        self._process.communicate(timeout=60)
-
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    cluster = Three(tmp_path_factory.mktemp("operated"))
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
+    cluster = Operated(tmp_path_factory.mktemp("operated"))
     yield cluster
     cluster.stop()
-
-
-def take(channel: BlockingChannel, count: int) -> list[tuple[bytes, bool, int]]:
-    """So many deliveries: body, redelivered, tag."""
-    found: list[tuple[bytes, bool, int]] = []
-    for method, _, body in channel.consume("jobs", inactivity_timeout=PATIENCE):
-        assert method is not None, f"{len(found)} of {count} came"
-        assert body is not None
-        assert method.delivery_tag is not None
-        found.append((body, method.redelivered, method.delivery_tag))
-        if len(found) == count:
-            break
-    return found
 
 
 def told_to_go(channel: BlockingChannel) -> tuple[int, str]:
@@ -156,7 +113,7 @@ class Writer:
 ALL_IN_STEP = {f"node{n}": ("in step", True) for n in (1, 2, 3)}
 
 
-def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lost(three: Three) -> None:
+def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lost(three: Operated) -> None:
     # Three members in step.
     for node in three.console:
         eventually(f"{node} has all in step", lambda node=node: three.states(node) == ALL_IN_STEP)  # type: ignore[misc]
@@ -175,7 +132,7 @@ def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lo
     assert "'node9' is no voter" in three.command("node1", "forget", "node9", expect=2).stderr
 
     # A death.
-    os.kill(three.pids["node3"], signal.SIGKILL)
+    three.kill("node3")
     left = {"node1": ("in step", True), "node2": ("in step", True)}
     eventually("node3 is lost", lambda: three.states("node1") == {**left, "node3": ("lost", True)})
     assert "node3 is lost: bring it back, or forget it first" in three.command("node1", "drain", expect=1).stderr
@@ -196,7 +153,7 @@ def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lo
         publisher.basic_publish("", "jobs", body, PERSISTENT)
     consumer = three.channel("node1")
     consumer.basic_qos(prefetch_count=10)
-    first = take(consumer, 10)
+    first = take(consumer, "jobs", 10)
     for _, _, tag in first[:4]:
         consumer.basic_ack(tag)
     eventually("four more are held", lambda: three.told("node2", "owners")["queues"][0]["messages_ready"] == 26)
@@ -219,7 +176,7 @@ def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lo
     assert "node1 is being drained: connect to another node" in text
     assert writer.code == 320
     again = three.channel("node2")
-    found = take(again, 36)
+    found = take(again, "jobs", 36)
     assert sorted(int(body) for body, _, _ in found) == list(range(4, 40))
     flagged = {int(body) for body, redelivered, _ in found if redelivered}
     assert set(range(4, 10)) <= flagged <= set(range(4, 14))  # those that it saw, and those that were on their way
@@ -237,10 +194,10 @@ def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lo
     assert three.states("node1")["node1"] == ("drained", False)
     assert three.states("node2") == {"node2": ("in step", True)}
     with pytest.raises(AMQPConnectionError):
-        three.channel("node1")
+        three.connect("node1")
     assert "is drained" in three.command("node1", "drain").stdout
     publisher.basic_publish("", "jobs", b"after", PERSISTENT)
-    ((body, _, tag),) = take(again, 1)
+    ((body, _, tag),) = take(again, "jobs", 1)
     assert body == b"after"
     again.basic_ack(tag)
     assert "'node2' is the only voter" in three.command("node2", "drain", expect=1).stderr

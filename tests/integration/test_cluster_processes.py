@@ -2,103 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pika
 import pytest
-from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import AMQPError
-
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
-PATIENCE = 60.0
-
-
-class Three:
-    """`coterie up --nodes 3`."""
-
-    def __init__(self, folder: Path) -> None:
-        command = [
-            sys.executable, "-m", "coterie", "up", "--nodes", "3", "--data", str(folder), "--port", "0",
-            "--console-port", "", "--json",
-        ]  # fmt: skip
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        lines: list[str] = []
-        while not lines or lines[-1] != "}\n":
-            line = self._process.stdout.readline()
-            assert line, "the cluster did not start"
-            lines.append(line)
-        nodes = json.loads("".join(lines))["nodes"]
-        self.ports = [int(node["amqp"][0].rpartition(":")[2]) for node in nodes]
-        self.pids = [int(node["pid"]) for node in nodes]
-        self._connections: list[pika.BlockingConnection] = []
-
-    def channel(self, node: int) -> BlockingChannel:
-        """On a connection of its own, as soon as that broker serves."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.ports[node]))
-                break
-            except (AMQPError, OSError):
-                assert time.monotonic() < deadline, "the broker does not serve"
-                time.sleep(0.05)  # nothing tells from outside when it will
-        self._connections.append(connection)
-        return connection.channel()
-
-    def kill(self, node: int) -> None:
-        os.kill(self.pids[node], signal.SIGKILL)
-
-    def stop(self) -> None:
-        for connection in self._connections:
-            try:
-                connection.close()
-            except (AMQPError, OSError):
-                pass
-        self._process.terminate()
-        self._process.communicate(timeout=60)
+from three_brokers import NAMES, PATIENCE, PERSISTENT, ThreeBrokers, take
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    cluster = Three(tmp_path_factory.mktemp("three"))
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
+    cluster = ThreeBrokers(tmp_path_factory.mktemp("three"))
     yield cluster
     cluster.stop()
 
 
-def take(channel: BlockingChannel, queue: str, count: int, prefetch: int = 0) -> list[tuple[bytes, bool, int]]:
-    """So many deliveries: body, redelivered, tag."""
-    if prefetch:
-        channel.basic_qos(prefetch_count=prefetch)
-    found: list[tuple[bytes, bool, int]] = []
-    for method, _, body in channel.consume(queue, inactivity_timeout=PATIENCE):
-        assert method is not None, f"{len(found)} of {count} came"
-        assert body is not None
-        assert method.delivery_tag is not None
-        found.append((body, method.redelivered, method.delivery_tag))
-        if len(found) == count:
-            return found
-    raise AssertionError("the queue is gone")
-
-
-def test_four_senders_and_four_receivers_on_three_brokers_lose_and_double_nothing(three: Three) -> None:
+def test_four_senders_and_four_receivers_on_three_brokers_lose_and_double_nothing(three: ThreeBrokers) -> None:
     each, senders = 150, 4
-    three.channel(0).queue_declare("numbers", durable=True)
+    three.channel("node1").queue_declare("numbers", durable=True)
     errors: list[BaseException] = []
     got: list[bytes] = []
     lock, complete = threading.Lock(), threading.Event()
 
     def send(number: int) -> None:
         try:
-            channel = three.channel(number % 3)
+            channel = three.channel(NAMES[number % 3])
             channel.confirm_delivery()
             for count in range(each):
                 channel.basic_publish("", "numbers", b"%d.%d" % (number, count), PERSISTENT)
@@ -107,7 +35,7 @@ def test_four_senders_and_four_receivers_on_three_brokers_lose_and_double_nothin
 
     def receive(number: int) -> None:
         try:
-            channel = three.channel((number + 1) % 3)
+            channel = three.channel(NAMES[(number + 1) % 3])
             channel.basic_qos(prefetch_count=20)
             for method, _, body in channel.consume("numbers", inactivity_timeout=0.2):
                 if complete.is_set():
@@ -136,17 +64,17 @@ def test_four_senders_and_four_receivers_on_three_brokers_lose_and_double_nothin
         assert len(own) == each
 
 
-def test_what_is_acquired_and_released_can_be_dequeued_on_any_broker(three: Three) -> None:
-    channel = three.channel(0)
+def test_what_is_acquired_and_released_can_be_dequeued_on_any_broker(three: ThreeBrokers) -> None:
+    channel = three.channel("node1")
     channel.queue_declare("released", durable=True)
     channel.confirm_delivery()
     for count in range(3):
         channel.basic_publish("", "released", b"%d" % count, PERSISTENT)
-    holder = three.channel(1)
+    holder = three.channel("node2")
     assert [body for body, _, _ in take(holder, "released", 3)] == [b"0", b"1", b"2"]
     holder.basic_nack(0, multiple=True, requeue=True)
     holder.connection.close()
-    for node, body in ((2, b"0"), (0, b"1"), (1, b"2")):
+    for node, body in (("node3", b"0"), ("node1", b"1"), ("node2", b"2")):
         taker = three.channel(node)
         ((found, redelivered, tag),) = take(taker, "released", 1, prefetch=1)
         assert (found, redelivered) == (body, True)
@@ -155,40 +83,40 @@ def test_what_is_acquired_and_released_can_be_dequeued_on_any_broker(three: Thre
     assert channel.queue_declare("released", durable=True, passive=True).method.message_count == 0
 
 
-def test_what_is_acquired_and_rejected_is_on_the_dead_letter_exchange_once_only(three: Three) -> None:
-    channel = three.channel(0)
+def test_what_is_acquired_and_rejected_is_on_the_dead_letter_exchange_once_only(three: ThreeBrokers) -> None:
+    channel = three.channel("node1")
     channel.queue_declare("dead", durable=True)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     channel.queue_declare("rejected", durable=True, arguments=arguments)
     channel.confirm_delivery()
     channel.basic_publish("", "rejected", b"no", PERSISTENT)
-    rejecter = three.channel(1)
+    rejecter = three.channel("node2")
     ((_, _, tag),) = take(rejecter, "rejected", 1)
     rejecter.basic_reject(tag, requeue=False)
-    reader = three.channel(2)
+    reader = three.channel("node3")
     ((body, _, tag),) = take(reader, "dead", 1)
     assert body == b"no"
     reader.basic_ack(tag)
     reader.connection.close()
-    for node in range(3):
+    for node in NAMES:
         other = three.channel(node)
         assert other.basic_get("dead")[0] is None
         assert other.basic_get("rejected")[0] is None
 
 
 def test_what_a_killed_broker_held_is_dequeued_on_another_and_nothing_confirmed_is_lost(tmp_path: Path) -> None:
-    cluster = Three(tmp_path / "mortal")
+    cluster = ThreeBrokers(tmp_path / "mortal")
     try:
-        channel = cluster.channel(0)
+        channel = cluster.channel("node1")
         channel.queue_declare("held", durable=True)
         channel.confirm_delivery()
         sent = [b"%d" % count for count in range(50)]
         for body in sent:
             channel.basic_publish("", "held", body, PERSISTENT)
-        holder = cluster.channel(2)
+        holder = cluster.channel("node3")
         held = [body for body, _, _ in take(holder, "held", 10, prefetch=10)]
-        cluster.kill(2)
-        taker = cluster.channel(1)
+        cluster.kill("node3")
+        taker = cluster.channel("node2")
         found = take(taker, "held", 50)
         assert sorted(body for body, _, _ in found) == sorted(sent)
         assert {body for body, redelivered, _ in found if redelivered} == set(held)

@@ -360,7 +360,9 @@ def test_a_disk_that_is_full_takes_nothing_of_an_append_that_is_to_be_synced_and
 def test_a_file_system_that_cannot_sync_as_it_writes_is_written_to_and_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, refused, synced = os.pwritev, [], []
+    write = os.pwritev
+    refused: list[int] = []
+    synced: list[int] = []
 
     def plain(fd: int, buffers: Sequence[bytes], offset: int, flags: int = 0) -> int:
         if flags:

@@ -11,6 +11,7 @@ from coterie.broker.publish import Publish
 from coterie.broker.specs import QueueSpec
 from coterie.broker.vhost import Got
 from coterie.cluster.settings import ClusterSettings
+from coterie.cluster.wire import Kind, encode_json
 
 
 def test_brokers_that_meet_for_the_first_time_begin_together() -> None:
@@ -507,3 +508,62 @@ def test_newcomers_get_their_votes_one_after_the_other() -> None:
     hosts += [cluster.start(3), cluster.start(4)]
     cluster.until(lambda: all(host.core.voters == ("a", "b", "c", "d", "e") for host in hosts))
     assert all(host.serves for host in hosts)
+
+
+def test_what_a_lost_broker_held_is_allotted_before_another_one_is_updated() -> None:
+    """Otherwise the one that updates would do it with the next event, and the one that is updated would not."""
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare()
+    held = b.consume(prefetch=2)
+    cluster.settle()
+    a.publish("one", "two")
+    cluster.until(lambda: len(held.seen) == 2)
+    a.consume(prefetch=5)
+    cluster.settle()
+    for host in (b, c):
+        host.kill()
+    cluster.until(lambda: not a.serves)
+    c = cluster.start(2)
+    cluster.until(lambda: c.serves)
+    a.declare("another")  # an event that has nothing to do with that queue
+    assert [who for _, _, who, _ in c.content()] == ["a#1", "a#1"]
+    cluster.check_alike()
+
+
+def test_what_leaves_its_queue_before_it_is_delivered_takes_no_room_from_its_consumer() -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.declare("q", {"x-max-length": 1, "x-overflow": "ring"})
+    client = a.consume(prefetch=2)
+    cluster.settle()
+    for number in range(12):
+        b.publish(f"{number}a")  # two events at a time: the second drives out what the first has brought
+        b.publish(f"{number}b")
+        cluster.settle()
+        client.accept()
+    cluster.settle()
+    assert client.seen[-1] == "11b"
+    for host in (a, b):
+        (subscriber,) = host.queue().consumers
+        assert subscriber.held == 0  # type: ignore[attr-defined]
+
+
+def test_a_proposal_of_a_voter_is_void_if_the_voters_are_others_by_now() -> None:
+    cluster = Cluster(4)
+    cluster.settings = ClusterSettings(size=3)
+    hosts = [cluster.start(number) for number in range(3)]
+    cluster.until(lambda: all(host.serves for host in hosts))
+    d = cluster.start(3)
+    for host in hosts:
+        host.core.franchise.resigned.add(d.channel.local)  # so that nobody proposes it but this test
+    cluster.until(lambda: d.serves)
+
+    def propose(*voters: str) -> None:
+        hosts[1].core.multicast(Kind.VOTER, encode_json({"name": "d", "voters": list(voters)}))
+        cluster.settle()
+
+    propose("a", "b")
+    assert {host.core.voters for host in (*hosts, d)} == {("a", "b", "c")}
+    propose("a", "b", "c")
+    assert {host.core.voters for host in (*hosts, d)} == {("a", "b", "c", "d")}

@@ -32,7 +32,7 @@ OWNER_COLUMNS = {
 
 
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    commands = Commands(subparsers, "cluster", "the cluster of a node", DESCRIPTION, EXAMPLES, status)
+    commands = Commands(subparsers, "cluster", "the cluster of a node", DESCRIPTION, EXAMPLES, status, "status")
     commands.action("status", "how the cluster is; exit code 1 while this node does not serve", status)
     commands.action("members", "those that are in the view, and voters that are not", members)
     commands.action("voters", "those whose majority decides", voters)

@@ -135,7 +135,10 @@ class Commands:
         description: str,
         examples: str,
         run: Run,
+        alone: str = "list them",
     ) -> None:
+        """`alone`: what it does without an action."""
+        self._alone = alone
         self.parser = subparsers.add_parser(
             name,
             help=help,
@@ -149,7 +152,7 @@ class Commands:
 
     def action(self, name: str, help: str, run: Run) -> argparse.ArgumentParser:
         if self._actions is None:
-            self._actions = self.parser.add_subparsers(metavar="ACTION", help="without one: list them")
+            self._actions = self.parser.add_subparsers(metavar="ACTION", help=f"without one: {self._alone}")
         parser = self._actions.add_parser(name, help=help, description=help)
         add_common(parser)
         parser.set_defaults(run=_runner(run))

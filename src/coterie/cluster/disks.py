@@ -1,6 +1,6 @@
 """Whose disk has how much of the log: what confirms of persistent messages wait for.
 
-A broker says up to which event it has everything on disk: to those whose clients wait for that, and now and then to all.
+A broker says up to which event it has everything on disk: to those whose clients wait for it, and now and then to all.
 As many brokers as make a majority sync at once: the event's own, and the voters that follow it in the view. The others
 sync a little later, for many events at a time, in case one of the first is slow.
 """

@@ -95,7 +95,7 @@ class BrokerStory:
         await self._brokers.start()
         for broker in self._brokers.each:
             session = await served(broker.port)
-            await session.ask(lambda done, at=session: at.channel.queue_declare(QUEUE, durable=True, callback=done))  # type: ignore[misc]
+            await session.declare()
             await session.close()
         self.outcome.up_ms = (time.monotonic() - began) * 1000
         names = ", ".join(f"{broker.name} at {broker.port}" for broker in self._brokers.each)

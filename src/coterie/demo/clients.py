@@ -114,6 +114,10 @@ class Session:
                 pass
         self.over = True
 
+    async def declare(self) -> None:
+        """The queue of the orders."""
+        await self.ask(lambda done: self.channel.queue_declare(QUEUE, durable=True, callback=done))
+
     async def count(self) -> int:
         """Ready messages of the queue, as this broker sees it."""
         answer = await self.ask(lambda done: self.channel.queue_declare(QUEUE, passive=True, callback=done))

@@ -15,6 +15,7 @@ from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import Users, UserSettings
 from coterie.runtime.base import Endpoint
 from coterie.sim.node import Node
+from coterie.sim.runtime import SimRuntime
 
 PORT = 5672
 USER = "sim"
@@ -44,12 +45,16 @@ class BrokerHost:
         self.server: Server | None = None
         """None: it is being started, or does not run."""
 
-    def start(self) -> None:
-        if self.node.alive:
-            return
+    def _boot(self) -> SimRuntime:
         runtime = self.node.boot()
         if runtime.incarnation > 1:
             runtime.trace.emit("restart")
+        return runtime
+
+    def start(self) -> None:
+        if self.node.alive:
+            return
+        runtime = self._boot()
         store = LogStore(runtime, StoreSettings(**self._of("STORE")))
         broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER")
         broker = self.broker = Broker(runtime, BrokerSettings(**broker_settings), store)

@@ -36,9 +36,7 @@ class ClusterHost(BrokerHost):
     def start(self) -> None:
         if self.node.alive:
             return
-        runtime = self.node.boot()
-        if runtime.incarnation > 1:
-            runtime.trace.emit("restart")
+        runtime = self._boot()
         cluster = ClusterSettings(**self._of("CLUSTER"))
         store = LogStore(runtime, StoreSettings(**self._of("STORE")))
         core = self.core = Core(runtime, cluster)
