@@ -189,6 +189,12 @@ class Host:
 
     @property
     def serves(self) -> bool:
+        """In step, with a majority."""
+        return self.opened and not self.core.updating
+
+    @property
+    def opened(self) -> bool:
+        """Clients may come in: it is in step, or catches up."""
         return not self.runtime.dead and self.core.state is State.SERVING
 
     def content(self, name: str = "q") -> list[tuple[int, str, str, bool]]:

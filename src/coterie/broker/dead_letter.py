@@ -55,7 +55,7 @@ def make_letter(
     except ProtocolError:  # something in the headers of a client can be read, but not written again
         ours = {name: value for name, value in headers.items() if name.startswith("x-") and "death" in name}
         letter = make_message(exchange, keys[0], message.body, replace(changed, headers=ours))
-    return letter, keys
+    return message.letter(letter), keys
 
 
 def _told(message: Message, queue: str, reason: Reason, wall: float, further: list[str]) -> list[Death]:

@@ -61,6 +61,10 @@ class Message:
             self._properties = decode(self.header)
         return self._properties
 
+    def letter(self, letter: Message) -> Message:
+        """A letter was made of it, with its body: the letter that is to be sent."""
+        return letter
+
     @property
     def has_headers(self) -> bool:
         """Whether there is a headers table, without decoding it."""

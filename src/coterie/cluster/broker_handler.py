@@ -18,6 +18,7 @@ from coterie.broker.transaction import Transaction
 from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
 from coterie.cluster.consumers import Subscriber
+from coterie.cluster.hollow import is_hollow
 from coterie.cluster.local_messages import Asked
 from coterie.cluster.wire import Credit, Kind
 from coterie.errors import ProtocolError
@@ -107,6 +108,8 @@ class BrokerHandler(Cluster):
         """Of queues that we own and others consume: the tenure that a timer will look at."""
         self._publishing: Publishing | None = None
         """What waits for events of ours to come back."""
+        self._until_ready: list[Callable[[], None]] = []
+        """What waits until a queue has all of its messages."""
         self._accepts_due: Timer | None = None
 
     def start(self, runtime: Runtime) -> None:
@@ -222,7 +225,16 @@ class BrokerHandler(Cluster):
                 self._send(Kind.EXPIRE, (wire.settle(queue.incarnation, expired),))
 
     def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+        unready = self._us.unready
+        if unready and (no_ack or queue.incarnation in unready):
+            self._until_ready.append(partial(self.get, queue, holder, no_ack, done))
+            return
+
         def answered(entry: Entry | None) -> None:
+            filling = self._core.filling
+            if entry is not None and filling is not None and is_hollow(entry):
+                filling.when_filled(partial(answered, entry))
+                return
             before = self._released
             done(entry)
             traced = self._core.traced
@@ -231,6 +243,12 @@ class BrokerHandler(Cluster):
 
         self._numbers += 1
         self._send(Kind.GET, (wire.get(queue.incarnation, self._numbers, no_ack),), answered)
+
+    def queues_ready(self) -> None:
+        """Some have all of their messages, which was not so before."""
+        waiting, self._until_ready = self._until_ready, []
+        for call in waiting:
+            call()
 
     def transaction(
         self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
@@ -370,9 +388,11 @@ class BrokerHandler(Cluster):
         while waiting and (room := consumer.sink.room(consumer)) > 0:
             entries: list[Entry] = []
             gone: list[Entry] = []
-            while waiting and len(entries) < room:
+            while waiting and len(entries) < room and not self._comes_later(client):
                 subscriber, entry = waiting.popleft()
                 (entries if consumer.no_ack or entry.holder is subscriber else gone).append(entry)
+            if not entries and not gone:
+                return
             self._write_off(consumer.queue, gone)
             if entries:
                 if self._core.traced is not None:
@@ -383,6 +403,15 @@ class BrokerHandler(Cluster):
                     if not self._unsaid:
                         self._runtime.call_soon(self._say_sent)
                     self._unsaid[client] = None
+
+    def _comes_later(self, client: Client) -> bool:
+        """Whether the body of what is next is on its way to this broker, which catches up."""
+        filling = self._core.filling
+        subscriber, entry = client.waiting[0]
+        if filling is None or entry.holder is not subscriber or not is_hollow(entry):
+            return False
+        filling.when_filled(partial(self._pump, client))
+        return True
 
     def _say_sent(self) -> None:
         unsaid, self._unsaid = self._unsaid, {}
@@ -425,6 +454,7 @@ class BrokerHandler(Cluster):
         self._unsaid.clear()
         self._accepted.clear()
         self._sharing.clear()
+        self._until_ready.clear()
         self._publishing = None
 
 

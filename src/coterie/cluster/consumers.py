@@ -8,7 +8,7 @@ place of the log; the others only keep count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from coterie.broker.consumer import Consumer, Sink
@@ -61,6 +61,9 @@ class Subscriber(Consumer):
 
     @property
     def room(self) -> int:
+        unready = self.peer.unready
+        if unready and (self.no_ack or self.queue.incarnation in unready):
+            return 0
         room = self.limit - self.held
         pool = self.pool
         return min(room, pool.limit - pool.held) if pool is not None and pool.limit else room
@@ -101,6 +104,9 @@ class Peer(Sink):
         """None: every consumer may be served at any time."""
         self.events = 0
         """How many of its events have been applied. Only the next one counts."""
+        self.unready: set[int] = set()
+        """Queues whose messages it has not got all yet: its consumers are given nothing of them. Those that acknowledge
+        nothing are given nothing at all: what they are given is gone, and it might have come from there."""
         self.subscribers: dict[int, Subscriber] = {}
         self.pools: dict[int, Pool] = {}
         self.owners: dict[int, object] = {}
@@ -118,6 +124,13 @@ class Peer(Sink):
         if self._owners is not None and not self._owners.may_serve(self, consumer.queue):
             return 0
         return consumer.room
+
+    def ready(self, queues: Collection[int]) -> None:
+        """It has all messages of these."""
+        self.unready.difference_update(queues)
+        for _, subscriber in sorted(self.subscribers.items()):
+            if subscriber.queue.incarnation in queues or (subscriber.no_ack and not self.unready):
+                self._wake(subscriber)
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         assert isinstance(consumer, Subscriber)

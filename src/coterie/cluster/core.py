@@ -3,10 +3,12 @@
 A broker is *in step* if its state is what the ordered log says. While brokers that are in step are a majority of the
 voters, they serve. The log is the total order of the group, view after view; only what is ordered while there is a
 majority counts, and whoever sent something that did not count sends it again. A member that is lost is lost at the
-place of the next view in the log. Whoever was away, or comes back alone, is updated by one that is in step.
+place of the next view in the log. Whoever was away, or comes back alone, is updated by one that is in step: as soon as
+it knows of every message it serves, and while it gets their bodies it is *catching up*: its events count, but nobody
+counts on it.
 
   JOINING    not in step: waits for an update, or for enough others to begin with
-  SERVING    in step, with a majority
+  SERVING    in step or catching up, with a majority
   STRANDED   in step, without a majority: publishers are blocked, nothing is confirmed, accepted or delivered
   DRAINED    it has handed over what it held, given up its vote, and left
 """
@@ -17,11 +19,12 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coterie.cluster import wire
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
+from coterie.cluster.filling import ASK, BODIES, Filling, answer
 from coterie.cluster.forget import CHANGED, Forgetting, refusal
 from coterie.cluster.franchise import Franchise
 from coterie.cluster.lease import Lease
@@ -74,10 +77,16 @@ class Core(Receiver):
         self.damaged = False
         self.updating = False
         """What it had is gone, and what it is to have is not complete."""
+        self._goal = Progress()
+        """While it is updated: of the state that it is to have."""
+        self.filling: Filling | None = None
+        """While it gets the bodies of its messages."""
         self.why = "not connected yet"
         """Why it does not serve."""
         self.in_step: list[Address] = []
         """Who is, in the order of the view."""
+        self.catching_up: dict[Address, Progress] = {}
+        """Who is, and where the state was cut that it gets."""
         self.members: tuple[Address, ...] = ()
         """Of the view, as of the place of the log that was applied last."""
         self.cut_off: list[Callable[[str], None]] = []
@@ -129,7 +138,7 @@ class Core(Receiver):
         epoch, index, voters = record.get("epoch"), record.get("index"), record.get("voters")
         self.updating = bool(record.get("updating"))
         if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
-            self.progress = Progress(epoch, index)
+            self.progress = self._goal = Progress(epoch, index)
             self.cluster = str(record.get("cluster"))
             self.voters = tuple(str(name) for name in voters)
             self.versions.spoken = int(str(record.get("version", 1)))
@@ -245,7 +254,8 @@ class Core(Receiver):
                     for message in delivery.messages:
                         self._told(delivery.sender, message)
             if self.progress != progress and store.written() != before and self.state is State.SERVING:
-                self._save()
+                if not self.updating:
+                    self._save()
                 self._disk_matters = True
         finally:
             store.end()
@@ -289,13 +299,13 @@ class Core(Receiver):
             self._of_members(sender, head.kind, data)
 
     @property
-    def _in_step(self) -> bool:
+    def _follows(self) -> bool:
         """Events are applied here."""
         return self.state is State.SERVING or (self.update is not None and self.update.complete)
 
     def _event(self, sender: Address, head: wire.Head, data: memoryview) -> None:
-        """One of a broker, in its place of the log. It counts if that broker is in step, and it is its next one."""
-        peer = self.handler.peer(sender) if self._in_step and sender in self.in_step else None
+        """One of a broker, in its place of the log. It counts if that broker serves, and it is its next one."""
+        peer = self.handler.peer(sender) if self._follows and self.serves_with(sender) else None
         counts = peer is not None and head.number == peer.events + 1
         asked = self.local.back(counts) if sender == self.us and self.local.under_way else None
         if peer is None or not counts:
@@ -337,13 +347,14 @@ class Core(Receiver):
 
     # What this broker keeps of itself.
 
-    def _save(self, **more: object) -> None:
+    def _save(self) -> None:
+        progress = self._goal if self.updating else self.progress
         self.broker.store.save(
             RECORD,
             "state",
             {
-                "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
-                "voters": list(self.voters), "version": self.versions.spoken, **more,
+                "epoch": progress.epoch, "index": progress.index, "cluster": self.cluster,
+                "voters": list(self.voters), "version": self.versions.spoken, "updating": self.updating,
             },
         )  # fmt: skip
 
@@ -356,7 +367,7 @@ class Core(Receiver):
         """If there is no room for it, it is lost: whatever is told so is told again before long."""
         data = Told.pack(what, number, epoch)
         for member in to:
-            if member != self.us and member in self.in_step:
+            if member != self.us and self.serves_with(member):
                 try:
                     self.channel.send_nowait(data, member)
                 except (BufferFull, ChannelClosed):
@@ -368,6 +379,13 @@ class Core(Receiver):
             if self.update is not None:
                 self.update.part(sender, data[1:])
             return
+        if what == ASK:
+            answer(self, sender, data[1:])
+            return
+        if what == BODIES:
+            if self.filling is not None:
+                self.filling.bodies(data[1:])
+            return
         if len(data) != Told.SIZE:
             log.error("a word between brokers that has the wrong size", sender=sender, size=len(data))
             return
@@ -375,16 +393,27 @@ class Core(Receiver):
         if what == Told.DISK:
             self._disks.heard(sender, number, epoch)
         elif what == Told.PING:
-            if sender in self.in_step:
+            if self.serves_with(sender):
                 self._tell(Told.PONG, number, 0, (sender,))
         elif what == Told.PONG:
             self.lease.heard(sender.name, number)
+
+    def send_to(self, member: Address, data: bytes) -> None:
+        """As soon as there is room for it."""
+
+        async def send() -> None:
+            try:
+                await self.channel.send(data, member)
+            except ChannelClosed:
+                pass
+
+        self.runtime.spawn(send())
 
     def _ping(self, number: int) -> None:
         if self.state is State.SERVING:
             self.lease.heard(self.us.name, number)
             self._tell(Told.PING, number, 0, self.in_step)
-            self._disks.tell(self.in_step)
+            self._disks.tell(self.servants)
 
     # Views.
 
@@ -398,7 +427,7 @@ class Core(Receiver):
         self._late = []
 
     def view_accepted(self, view: View) -> None:
-        together = self._came_together(view)
+        together = self._came_together(view, self.in_step)
         goes_on = self.state is State.SERVING and majority(self.voters, {member.name for member in together})
         self._take_late(goes_on)
         self.members = view.members
@@ -407,14 +436,20 @@ class Core(Receiver):
         self.update = None  # whoever gave it may be gone; another one begins
         self.updates.view_changed(view)
         if self.state is State.SERVING:
-            lost = [member for member in self.in_step if member not in together]
+            together = self._came_together(view, self.in_step)  # late ones may be in step by now
+            here = together | self._came_together(view, self.catching_up)
+            lost = [member for member in self.servants if member not in here]
             self.in_step = [member for member in view.members if member in together]
+            self.catching_up = {member: cut for member, cut in self.catching_up.items() if member in here}
             if goes_on:
                 self._go_on(lost)
+            elif self.updating:
+                self._give_up()
             else:
                 self._strand()
         self._count_voters()
         if self.state is not State.SERVING:
+            self._stop_filling()
             self.update = Update(self)
             self._send_status()
         self._told_of_change()
@@ -428,12 +463,12 @@ class Core(Receiver):
             elif sender == self.us and wire.read_head(memoryview(data)).number and self.local.under_way:
                 self.local.back(counts=False)
 
-    def _came_together(self, view: View) -> set[Address]:
-        """Those in step that came from the same view as we did, and so have what we have."""
+    def _came_together(self, view: View, members: Iterable[Address]) -> set[Address]:
+        """Those of the members that came from the same view as we did, and so have what we have."""
         with_us = view.members
         if isinstance(view, MergeView):
             with_us = next((part.members for part in view.subgroups if self.us in part.members), (self.us,))
-        return {member for member in self.in_step if member in with_us and member in view.members}
+        return {member for member in members if member in with_us and member in view.members}
 
     def _go_on(self, lost: list[Address]) -> None:
         """The next view still has a majority: whatever came before it is held by all who are here."""
@@ -452,6 +487,8 @@ class Core(Receiver):
         self._begin_lease()
         self._disks.tell_all()
         self.pending.look()
+        if self.filling is not None:
+            self.filling.view_changed()
 
     def _lose(self, lost: Sequence[Address]) -> None:
         """What they held goes back, and to others, here and now: nothing of it waits for the next event."""
@@ -461,8 +498,18 @@ class Core(Receiver):
             self._finish_event()
         self._wall = None
 
+    def _give_up(self) -> None:
+        """What this broker has is not complete, and there is no majority that it could get the rest from."""
+        self.state = State.JOINING
+        self.why = "no majority is left of those who brought this broker up to date"
+        self.progress = self._goal
+        self.lease.stop()
+        self._alarm()
+        self._cut_off(self.why)
+
     def _strand(self) -> None:
         self.state = State.STRANDED
+        self.catching_up.clear()
         there = ", ".join(member.name for member in self.in_step)
         self.why = f"{there or 'nobody'} of the voters {', '.join(self.voters)}: that is no majority"
         log.warning("no majority: publishers are blocked", why=self.why)
@@ -510,19 +557,23 @@ class Core(Receiver):
 
     def _of_members(self, sender: Address, kind: Kind, data: memoryview) -> None:
         try:
-            said = wire.decode_json(data[wire.HEAD :])
+            said: Any = wire.decode_json(data[wire.HEAD :])
             if kind is Kind.STATUS:
                 if said["view"] == str(self.channel.view.id):  # else another one comes
                     self._status(sender, Status.from_json(said))
             elif kind is Kind.READY:
                 if said["view"] == str(self.channel.view.id):
                     self.versions.heard(sender.name, int(str(said.get("speaks", 1))))
-                    self._ready(sender)
+                    self._ready(sender, Progress(*said["cut"]), said["queues"])
+            elif kind is Kind.FILLED:
+                self._filled(sender, Progress(*said["cut"]), said["queues"])
+            elif kind is Kind.WHOLE:
+                self._whole(sender, Progress(*said["cut"]))
             elif kind is Kind.VOTER:
                 self._enfranchise(sender, str(said["name"]), said["voters"])
             elif kind is Kind.FORGET:
                 self._forget(sender, str(said["name"]), said["voters"])
-        except (PeerError, KeyError, AssertionError) as error:
+        except (PeerError, KeyError, TypeError, AssertionError) as error:
             log.error("a member says what nobody understands", sender=sender, error=repr(error))
 
     def _status(self, sender: Address, status: Status) -> None:
@@ -556,6 +607,7 @@ class Core(Receiver):
         """Enough have come together, and all of them have decided the same."""
         if self.us in found.in_step:
             self.in_step = list(found.in_step)
+            self.catching_up.clear()
             self.cluster, self.voters = found.cluster, found.voters
             self.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
             self.versions.begin(self._statuses, found.in_step)
@@ -570,68 +622,97 @@ class Core(Receiver):
         self._statuses.clear()
 
     def _serve(self) -> None:
+        """With a majority, in step or catching up."""
         self.state = State.SERVING
         self.why = ""
-        self.damaged = self.updating = False
         self.update = None
-        self._lose([address for address in self.handler.peers if address not in self.in_step])
-        self._save()
+        self._lose([address for address in self.handler.peers if not self.serves_with(address)])
         self._disks.begin()
         self.pending.held = max(self.pending.held, self._place)
-        self._begin_lease()
-        self._count_voters()
-        self._disks.tell_all()
+        self._members_changed()
         self._alarm()
         log.info("the broker serves", members=len(self.in_step), voters=",".join(self.voters))
         self.pending.look()
         self._drain()
+
+    def _members_changed(self) -> None:
+        """Others are in step, catch up or vote."""
+        self._save()
+        self._begin_lease()
+        self._count_voters()
+        self._disks.tell_all()
         self._told_of_change()
 
     def updated(
-        self, progress: Progress, cluster: str, voters: tuple[str, ...], in_step: list[Address], wall: float
-    ) -> None:
+        self, progress: Progress, cluster: str, voters: tuple[str, ...], in_step: list[Address],
+        catching_up: dict[Address, Progress], wall: float,
+    ) -> None:  # fmt: skip
         """This broker has the state of another one, as it was at the place of our status in the log."""
         if self.traced is not None:
             self.traced.updated()
         self.progress, self.cluster, self.voters, self.last_wall = progress, cluster, voters, wall
-        self.in_step = in_step
+        self.in_step, self.catching_up = in_step, catching_up
 
-    def _ready(self, sender: Address) -> None:
-        """One that was updated is in step from here on. If it has no vote, it will get one (franchise.py)."""
-        if not self._in_step:
+    def _ready(self, sender: Address, cut: Progress, queues: list[int]) -> None:
+        """One that was updated knows of all messages, and serves from here on."""
+        if not self._follows or sender in self.in_step:
             return
-        if sender not in self.in_step:
-            members = {*self.in_step, sender}
-            self.in_step = [member for member in self.channel.view.members if member in members]
+        if sender in self.catching_up:
+            self._lose([sender])  # it has begun anew
+        self.catching_up[sender] = cut
+        self.handler.peer(sender).unready = {*queues}
+        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+        log.info("a broker catches up", broker=sender)
+        if sender == self.us:
+            assert self.filling is not None
+            self._serve()
+            self.filling.begin()
+        else:
+            self._members_changed()
+
+    def _filled(self, sender: Address, cut: Progress, queues: list[int]) -> None:
+        """One that catches up has got all messages of these queues: its consumers may have some."""
+        if self._follows and self.catching_up.get(sender) == cut:
+            self._wall = self.last_wall
+            self.handler.peer(sender).ready(queues)
+            self._finish_event()
+            self._wall = None
+            if sender == self.us:
+                self.interface.queues_ready()
+
+    def _whole(self, sender: Address, cut: Progress) -> None:
+        """One has everything, and is in step from here on. If it has no vote, it will get one (franchise.py)."""
+        if not self._follows or self.catching_up.get(sender) != cut:
+            return
+        del self.catching_up[sender]
+        members = {*self.in_step, sender}
+        self.in_step = [member for member in self.channel.view.members if member in members]
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
         log.info("a broker is in step", broker=sender)
         if sender == self.us:
-            self._serve()
-        else:
-            self._save()
-            self._begin_lease()
-            self._count_voters()
-            self._disks.tell_all()
-            self._told_of_change()
+            self.updating = self.damaged = False
+            self._stop_filling()
+        self._members_changed()
+
+    def _stop_filling(self) -> None:
+        if self.filling is not None:
+            self.filling.stop()
+            self.filling = None
 
     def _enfranchise(self, sender: Address, name: str, voters: object) -> None:
-        if not self._in_step:
+        if not self._follows:
             return
         there = any(member.name == name for member in self.in_step)
         if there and voters == list(self.voters) and name not in self.voters:
             self.voters = tuple(sorted((*self.voters, name)))
             self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-            self._save()
-            self._begin_lease()
-            self._count_voters()
-            self._disks.tell_all()
             log.info("a broker votes from now on", name=name)
-            self._told_of_change()
+            self._members_changed()
         if sender == self.us:
             self.franchise.decided()
 
     def _forget(self, sender: Address, name: str, voters: object) -> None:
-        if not self._in_step:
+        if not self._follows:
             return
         why = refusal(self, sender, name) if voters == list(self.voters) else CHANGED
         if not why:
@@ -671,6 +752,14 @@ class Core(Receiver):
     def serves(self) -> bool:
         return self.state is State.SERVING
 
+    @property
+    def servants(self) -> list[Address]:
+        """Those in step, and those that catch up."""
+        return [*self.in_step, *self.catching_up]
+
+    def serves_with(self, member: Address) -> bool:
+        return member in self.in_step or member in self.catching_up
+
     def status(self) -> ClusterStatus:
         return describe(self, self._disks.upto)
 
@@ -700,14 +789,17 @@ class Core(Receiver):
         self._sent = 0
         self.handler.peers.clear()
         self.interface.attach(self.broker, self.handler.peer(self.us))
+        self._stop_filling()
         self.updating = True
-        self.progress, self.cluster, self.voters = to, cluster, voters
-        self._save(updating=True)
+        self._goal = self.progress = to
+        self.cluster, self.voters = cluster, voters
+        self._save()
         self.broker.wipe()
 
 
 class Told:
-    """What members tell each other one to one: a byte that says what, a number, the epoch. 4 is a part of an update."""
+    """What members tell each other one to one: a byte that says what, a number, the epoch. Parts of an
+    update begin with other bytes (update.py, filling.py)."""
 
     DISK = 1
     PING = 2

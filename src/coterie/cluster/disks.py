@@ -54,7 +54,7 @@ class Disks:
 
     def tell_all(self) -> None:
         """The members have changed: everybody is to hear when all of this is on disk."""
-        self._waiting.update(dict.fromkeys(self._core.in_step))
+        self._waiting.update(dict.fromkeys(self._core.servants))
         self.look()
 
     def begin(self) -> None:

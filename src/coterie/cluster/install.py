@@ -1,4 +1,4 @@
-"""Another broker's state becomes this one's: wiring first, then messages as they come, then consumers."""
+"""Another broker's state becomes this one's: wiring first, the index of messages as it comes, then consumers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.broker import records
 from coterie.broker.specs import ExchangeSpec, QueueSpec
 from coterie.cluster.consumers import Getter, Holder, Peer, Subscriber
-from coterie.cluster.snapshot import Json, owner_of, peer_of, read_chunk
+from coterie.cluster.snapshot import Json, Told, owner_of, peer_of, read_chunk
 from coterie.cluster.wire import Routes
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class Installation:
         self._outline = outline
         self._entries: dict[int, list[Entry]] = {}
         self._routes = Routes()
+        self.messages: Told = {}
+        """All of them, hollow."""
         for said in outline["vhosts"]:
             self._vhost(said)
         broker.put_records(outline["records"])
@@ -52,7 +54,7 @@ class Installation:
 
     def chunk(self, data: memoryview) -> None:
         now = self._broker.runtime.now()
-        number, entries = read_chunk(data, self._handler.queues, self._routes, now)
+        number, entries = read_chunk(data, self._handler.queues, self._routes, self.messages, now)
         self._entries[number] += entries
 
     def finish(self) -> None:
@@ -79,6 +81,7 @@ class Installation:
         """Its consumers; and every entry that it holds gets its holder."""
         peer = peer_of(self._handler, said["address"])
         peer.events = said["events"]
+        peer.unready = {*said["unready"]}
         for number, limit, held in said["pools"]:
             pool = peer.pool(number, limit)
             assert pool is not None

@@ -40,6 +40,8 @@ class MessageHandler(QueueObserver):
         self.peers: dict[Address, Peer] = {}
         self.queues: dict[int, Queue] = {}
         """By incarnation."""
+        self.watch: Callable[[Queue], None] | None = None
+        """While messages are hollow: who wants to know where they come to."""
         self._routes = Routes()
         self._steps: dict[Kind, Callable[[Peer, memoryview, Asked | None], object]] = {
             Kind.PUBLISH: self._publish,
@@ -76,6 +78,8 @@ class MessageHandler(QueueObserver):
     def opened(self, queue: Queue) -> None:
         self.queues[queue.incarnation] = queue
         queue.observers.append(self)
+        if self.watch is not None:
+            self.watch(queue)
 
     def deleted(self, queue: Queue) -> None:
         self.queues.pop(queue.incarnation, None)

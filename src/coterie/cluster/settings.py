@@ -42,4 +42,10 @@ class ClusterSettings:
     backlog_max: int = setting(
         8 << 20, "Bytes of events that may wait to be sent before publishers are blocked.", unit="B", minimum=1
     )
+    update_batch: int = setting(
+        256 << 10,
+        "Bytes of messages that a broker which catches up asks others for at a time. Less spares those it asks.",
+        unit="B",
+        minimum=1,
+    )
     message_max: int = setting(256 << 20, "The largest event, a message and its properties.", unit="B", minimum=65536)

@@ -1,21 +1,22 @@
-"""The state of a broker at one place of the log: an outline of everything, and the messages of its queues.
+"""The state of a broker at one place of the log: an outline of everything, and an index of the messages of its queues.
 
 The outline is made at once, so that it is of that place; it names queues, wiring, consumers and what each holds. The
-messages follow in chunks, as fast as they are taken; what may change of an entry is noted with the outline.
+index follows in chunks, as fast as they are taken: of every message all but its body. What may change of an entry is
+noted with the outline.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.broker import records
 from coterie.broker.entry import Entry
-from coterie.broker.message import Message
 from coterie.broker.switchboard import PREDECLARED
 from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
+from coterie.cluster.hollow import Hollow
 from coterie.cluster.wire import Routes
 from coterie.group.members import Address
 from coterie.runtime.base import Buffer
@@ -27,28 +28,31 @@ if TYPE_CHECKING:
     from coterie.cluster.message_handler import MessageHandler
     from coterie.cluster.ownership import Ownership
 
-CHUNK = 128 << 10
+CHUNK = 2000
+"""Messages."""
 _CHUNK = struct.Struct(">QI")
-_ENTRY = struct.Struct(">Q?IdHIIB?q")
-"""Position, redelivered, deliveries, seconds left, lengths of route, header and body, priority, persistent, ttl."""
+_ENTRY = struct.Struct(">QIIdBH?")
+"""Position, size of the body, deliveries, seconds left, flags, which kind of message, redelivered."""
+_KIND = struct.Struct(">HIB?q")
+"""Lengths of route and header, priority, persistent, ttl."""
+_NEW_KIND = 1
+_SAME = 2
+"""Flags: a kind of message that the chunk has not had yet follows; the message is also elsewhere, which follows."""
+_ELSEWHERE = struct.Struct(">QQ")
 _BUILT_IN = frozenset(spec.name for spec in PREDECLARED)
 
 Json = dict[str, Any]
-
-
-class Noted(NamedTuple):
-    """An entry, and what may change of it."""
-
-    entry: Entry
-    redelivered: bool
-    deliveries: int
+Place = tuple[int, int]
+"""The number of a queue, and a position."""
 
 
 class Cut(NamedTuple):
     """A broker's state at one place."""
 
     outline: Json
-    queues: list[tuple[int, list[Noted]]]
+    queues: list[tuple[int, list[Entry]]]
+    noted: dict[Entry, tuple[bool, int]]
+    """Of those that were ever given to somebody: redelivered, deliveries."""
 
 
 # Cutting.
@@ -61,11 +65,14 @@ def cut(broker: Broker, handler: MessageHandler) -> Cut:
         "peers": [_peer(peer) for peer in handler.peers.values()],
         "records": broker.kept_records(),
     }
-    noted = [
-        (queue.incarnation, [Noted(entry, entry.redelivered, entry.deliveries) for entry in queue.entries.values()])
-        for queue in queues
-    ]
-    return Cut(outline, noted)
+    entries = [(queue.incarnation, [*queue.entries.values()]) for queue in queues]
+    noted = {
+        entry: (entry.redelivered, entry.deliveries)
+        for _, found in entries
+        for entry in found
+        if entry.deliveries or entry.redelivered
+    }
+    return Cut(outline, entries, noted)
 
 
 def _vhost(vhost: Vhost, handler: MessageHandler) -> Json:
@@ -137,6 +144,7 @@ def _peer(peer: Peer) -> Json:
         "subscribers": [_subscriber(subscriber) for subscriber in peer.subscribers.values()],
         "cancelled": list(gone.values()),
         "held": held,
+        "unready": sorted(peer.unready),
     }
 
 
@@ -167,57 +175,81 @@ def outline(broker: Broker, handler: MessageHandler) -> Json:
     }
 
 
-# Messages on their way.
+# The index on its way.
 
 
 def chunks(found: Cut, now: float) -> Iterator[bytes]:
-    """`now`: the sender's clock, for what is left of each message's time."""
-    for number, noted in found.queues:
-        parts: list[Buffer] = []
-        size = count = 0
-        for entry, redelivered, deliveries in noted:
-            message = entry.message
-            assert message is not None, "a clustered broker keeps its messages in memory"
-            left = math.nan if entry.expires is None else entry.expires - now
-            route, header, body = message.route, message.header, message.body
-            ttl = -1 if message.ttl is None else message.ttl
-            parts += (
-                _ENTRY.pack(
-                    entry.position, redelivered, deliveries, left, len(route), len(header), len(body),
-                    message.priority, message.persistent, ttl,
-                ),
-                route, header, body,
-            )  # fmt: skip
-            size += len(body) + len(header) + 64
-            count += 1
-            if size >= CHUNK:
-                yield b"".join((_CHUNK.pack(number, count), *parts))
-                parts, size, count = [], 0, 0
-        if count:
-            yield b"".join((_CHUNK.pack(number, count), *parts))
+    """`now`: the sender's clock, for what is left of each message's time. A message that is in several queues is told
+    once, and then only where it was told."""
+    told: dict[int, Place] = {}
+    for number, entries in found.queues:
+        for first in range(0, len(entries), CHUNK):
+            yield _chunk(number, entries[first : first + CHUNK], found.noted, told, now)
 
 
-def read_chunk(data: memoryview, queues: dict[int, Queue], routes: Routes, now: float) -> tuple[int, list[Entry]]:
+def _chunk(
+    number: int, entries: list[Entry], noted: Mapping[Entry, tuple[bool, int]], told: dict[int, Place], now: float
+) -> bytes:
+    parts: list[Buffer] = [_CHUNK.pack(number, len(entries))]
+    kinds: dict[tuple[bytes, bytes, int, bool, int], int] = {}
+    for entry in entries:
+        message = entry.message
+        assert message is not None, "a clustered broker keeps its messages in memory"
+        redelivered, deliveries = noted.get(entry, (False, 0))
+        left = math.nan if entry.expires is None else entry.expires - now
+        place = (number, entry.position)
+        elsewhere = told.setdefault(id(message), place)
+        if elsewhere is not place:
+            parts.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, _SAME, 0, redelivered))
+            parts.append(_ELSEWHERE.pack(*elsewhere))
+            continue
+        ttl = -1 if message.ttl is None else message.ttl
+        persistent = message.will_persist if isinstance(message, Hollow) else message.persistent
+        kind = (message.route, message.header, message.priority, persistent, ttl)
+        which = kinds.get(kind)
+        if which is not None:
+            parts.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, 0, which, redelivered))
+            continue
+        which = kinds[kind] = len(kinds)
+        parts += (
+            _ENTRY.pack(entry.position, entry.size, deliveries, left, _NEW_KIND, which, redelivered),
+            _KIND.pack(len(message.route), len(message.header), message.priority, persistent, ttl),
+            message.route, message.header,
+        )  # fmt: skip
+    return b"".join(parts)
+
+
+Told = dict[Place, Hollow]
+"""By the place where it was told first."""
+
+
+def read_chunk(
+    data: memoryview, queues: dict[int, Queue], routes: Routes, told: Told, now: float
+) -> tuple[int, list[Entry]]:
     number, count = _CHUNK.unpack_from(data)
     queue = queues[number]
     at = _CHUNK.size
     entries: list[Entry] = []
+    kinds: list[tuple[str, str, bytes, bytes, bool, int, int | None]] = []
     for _ in range(count):
-        position, redelivered, deliveries, left, route_size, header_size, body_size, priority, persistent, ttl = (
-            _ENTRY.unpack_from(data, at)
-        )
+        position, size, deliveries, left, flags, which, redelivered = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
-        route = bytes(data[at : at + route_size])
-        at += route_size
-        header = bytes(data[at : at + header_size])
-        at += header_size
-        body = bytes(data[at : at + body_size])
-        at += body_size
-        exchange, key = routes.parts(route)
-        life = None if ttl < 0 else ttl
-        entry = Entry(
-            position, Message(exchange, key, route, header, body, persistent, priority, life), queue, body_size
-        )
+        if flags & _SAME:
+            message = told[_ELSEWHERE.unpack_from(data, at)]
+            at += _ELSEWHERE.size
+        else:
+            if flags & _NEW_KIND:
+                route_size, header_size, priority, persistent, ttl = _KIND.unpack_from(data, at)
+                at += _KIND.size
+                route = bytes(data[at : at + route_size])
+                at += route_size
+                header = bytes(data[at : at + header_size])
+                at += header_size
+                kinds.append((*routes.parts(route), route, header, persistent, priority, None if ttl < 0 else ttl))
+            exchange, key, route, header, persistent, priority, life = kinds[which]
+            message = told[number, position] = Hollow(exchange, key, route, header, size, persistent, priority, life)
+        entry = Entry(position, message, queue, size)
+        message.entries.append(entry)
         entry.redelivered, entry.deliveries = redelivered, deliveries
         entry.expires = None if math.isnan(left) else now + left
         entries.append(entry)

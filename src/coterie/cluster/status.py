@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coterie.cluster.core import Core
 
 IN_STEP = "in step"
+CATCHING_UP = "catching up"
 JOINING = "joining"
 LOST = "lost"
 UNKNOWN = "unknown"
@@ -26,8 +27,9 @@ class MemberStatus:
     incarnation: int | None
     """Of the process that is in the view; None: there is none."""
     state: str
-    """`in step`; `joining`: it is to be updated; `lost`: a voter that is not in the view. Of itself a broker says what
-    it is (`stranded`, `draining`, `drained`), and of others `unknown` while it is not in step."""
+    """`in step`; `catching up`: it serves, and gets what it lacks; `joining`: it is to be updated; `lost`: a voter that
+    is not in the view. Of itself a broker says what it is (`stranded`, `draining`, `drained`), and of others `unknown`
+    while it is not in step."""
     voter: bool
     oldest: bool
     """It keeps the time, and updates those who join."""
@@ -75,7 +77,9 @@ class Holding:
 
 def shown_state(core: Core) -> str:
     """`draining` comes before the others: it is what an operator waits for."""
-    return "draining" if is_draining(core) else core.state.value
+    if is_draining(core):
+        return "draining"
+    return CATCHING_UP if core.serves and core.updating else core.state.value
 
 
 def is_draining(core: Core) -> bool:
@@ -100,10 +104,10 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
 
     def state_of(member: Address) -> str:
         if member == us:
-            return IN_STEP if core.serves and core.draining is None else shown_state(core)
+            return IN_STEP if shown_state(core) == "serving" else shown_state(core)
         if not knows:
             return UNKNOWN
-        return IN_STEP if member in in_step else JOINING
+        return IN_STEP if member in in_step else CATCHING_UP if member in core.catching_up else JOINING
 
     present = () if core.state.value == "drained" else view.members
     members = [

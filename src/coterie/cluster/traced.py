@@ -51,7 +51,7 @@ class ClusterTrace:
     def applied(self) -> None:
         """An event of the log has been carried out. Every so often, say what there is now, when it may be said."""
         core = self._core
-        if core.progress.index % self.every == 0:
+        if core.progress.index % self.every == 0 and not core.updating:
             said = self._account()
             core.when_held(lambda: self._trace.emit("replica", **said))  # type: ignore[arg-type]
 

@@ -1,9 +1,9 @@
 """Updates: one that is in step gives its state to one that is not, while everybody goes on.
 
-The newcomer's status has a place in the log. There, the oldest broker in step cuts its state, and sends it one to one;
-the newcomer keeps every event from that place on. When it has the state, it applies what it has kept, sees to it that
-all of it is on its disk, and says so on the log: from that place on it is in step. If a view changes before, both begin
-again.
+The newcomer's status has a place in the log. There, the oldest broker in step cuts its state, and sends its outline
+and an index of all messages, one to one; the newcomer keeps every event from that place on. When it has the index, it
+applies what it has kept, and says so on the log: from that place on it serves, while it asks for the bodies
+(filling.py). If a view changes before, both begin again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coterie.cluster import snapshot, wire
+from coterie.cluster.filling import Filling
 from coterie.cluster.install import Installation
 from coterie.cluster.pending import Place
 from coterie.cluster.voters import Progress
@@ -50,6 +51,7 @@ class Updates:
             cluster=core.cluster,
             voters=list(core.voters),
             in_step=[str(each) for each in core.in_step],
+            catching_up=[[str(each), cut.epoch, cut.index] for each, cut in core.catching_up.items()],
             wall=core.last_wall,
             versions=core.versions.to_json(),
             view=str(core.channel.view.id),
@@ -135,21 +137,19 @@ class Update:
         self.keeps = self._all_here = False
         assert self._installation is not None
         self._installation.finish()
+        cut = Progress(outline["epoch"], outline["index"])
+        filling = core.filling = Filling(core, self._installation.messages, cut)
         self._installation = None
         members = [Address.parse(text) for text in outline["in_step"]]
-        core.updated(
-            Progress(outline["epoch"], outline["index"]), outline["cluster"], tuple(outline["voters"]), members,
-            outline["wall"],
-        )  # fmt: skip
+        others = {Address.parse(text): Progress(epoch, index) for text, epoch, index in outline["catching_up"]}
+        core.updated(cut, outline["cluster"], tuple(outline["voters"]), members, others, outline["wall"])
         core.versions.install(outline["versions"])
         self.complete = True
         kept, self._kept = self._kept, []
         for place, sender, data in kept:
             core.replay(place, sender, memoryview(data))
-        store = core.broker.store
-        store.when_synced(store.written(), self._on_disk)
-
-    def _on_disk(self) -> None:
-        if self._core.update is self:
-            said = {"view": str(self._core.channel.view.id), "speaks": self._core.versions.newest}
-            self._core.multicast(Kind.READY, wire.encode_json(said))
+        said = {
+            "view": str(core.channel.view.id), "speaks": core.versions.newest, "cut": [cut.epoch, cut.index],
+            "queues": filling.unready,
+        }  # fmt: skip
+        core.multicast(Kind.READY, wire.encode_json(said))

@@ -53,7 +53,11 @@ class Kind(IntEnum):
     STATUS = 20
     """Of one that is not in step: it wants to be updated, or to begin with others."""
     READY = 21
-    """One that was updated is in step."""
+    """One that was updated knows of every message, and serves: but for queues of which it has not got them all."""
+    FILLED = 24
+    """It has got all messages of some more queues."""
+    WHOLE = 25
+    """It has got everything, and is in step."""
     VOTER = 23
     """A name is a voter from now on."""
     FORGET = 22

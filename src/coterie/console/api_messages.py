@@ -15,8 +15,9 @@ from coterie.broker.message import Message, make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
 from coterie.broker.vhost import Got
+from coterie.cluster.hollow import is_hollow
 from coterie.console.api_wiring import queue_of
-from coterie.console.ask import Ask, Route, answer, bad, number_of, table_of, text_of
+from coterie.console.ask import Ask, Refused, Route, answer, bad, number_of, table_of, text_of
 from coterie.console.listing import Shape
 from coterie.console.shapes import plain
 from coterie.console.tables import checked_table
@@ -173,6 +174,10 @@ async def browse(ask: Ask) -> web.Response:
             break
         entries.append(entry)
         room -= entry.size
+    if any(map(is_hollow, entries)):
+        raise Refused(
+            503, "unavailable", "this node catches up, and lacks some of these messages: ask again, or another"
+        )
     future: asyncio.Future[list[tuple[Entry, Message]] | Exception] = asyncio.get_running_loop().create_future()
     queue.pager.read(entries, lambda result: None if future.done() else future.set_result(result))
     read = await ask.context.patiently(future)

@@ -98,7 +98,7 @@ class ClusterHost(BrokerHost):
 
     @property
     def serves(self) -> bool:
-        return self.node.alive and self.core is not None and self.core.state is State.SERVING
+        return self.node.alive and self.core is not None and self.core.serves and not self.core.updating
 
     @property
     def empty(self) -> bool:

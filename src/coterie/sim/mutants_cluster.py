@@ -58,8 +58,8 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         property="B10",
         what="an update lacks the last message of every queue",
         module="coterie.cluster.snapshot",
-        old="        for entry, redelivered, deliveries in noted:",
-        new="        for entry, redelivered, deliveries in noted[:-1]:",
+        old="    entries = [(queue.incarnation, [*queue.entries.values()]) for queue in queues]",
+        new="    entries = [(queue.incarnation, [*queue.entries.values()][:-1]) for queue in queues]",
     ),
     Mutation(
         name="cluster-speaks-when-stranded",

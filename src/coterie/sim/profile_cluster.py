@@ -45,7 +45,11 @@ def cluster_plan(seed: int) -> Plan:
     latency = rng.choice((0.0003, 0.001, 0.005))
     timeout = rng.choice((0.5, 1.0))
     chance = random.Random(f"cluster/{seed}/dispatch")
-    shared = {"dispatch": chance.choice(("credit", "ownership")), "ownership_time": chance.choice((0.005, 0.05))}
+    shared = {
+        "dispatch": chance.choice(("credit", "ownership")),
+        "ownership_time": chance.choice((0.005, 0.05)),
+        "update_batch": chance.choice((1, 2_000, 256 << 10)),
+    }
     settings = {
         "size": len(brokers),
         **shared,

@@ -173,7 +173,7 @@ class LogStore(Store):
             return
         marks = self._queues.get(queue) or self._marks(queue)
         last = entries[-1].position
-        marks.next = last + 1
+        marks.next = max(marks.next, last + 1)  # what another broker brings comes from the back
         if last >= marks.reserve_at:
             self._reserve(marks, last)
         # The common case first: all of them are persistent, and none is in another queue already.

@@ -1,0 +1,246 @@
+"""How a broker that was updated gets the bodies of its messages: it asks those in step for them, while it serves.
+
+Queue after queue, the smallest first, and each from its back to its front: those at the front are likely to be gone
+before they are asked for. A queue that has all of its messages is ready, and its consumers here are given some from the
+place of the log on where this broker says so. When all are ready, and on disk, this broker is in step.
+
+Whoever is asked answers with what it has at the places that the question names. An answer may lack some, as that broker
+may have come further in the log, or not as far. What is then still needed here is asked for again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from coterie.cluster import wire
+from coterie.cluster.hollow import Hollow, Watch, is_hollow
+from coterie.cluster.wire import Kind
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.queue import Queue
+    from coterie.cluster.core import Core
+    from coterie.cluster.snapshot import Place, Told
+    from coterie.cluster.voters import Progress
+    from coterie.group.members import Address
+    from coterie.runtime.base import Buffer, Timer
+
+ASK, BODIES = 5, 6
+"""The first byte of a question, and of an answer."""
+_NUMBER = struct.Struct(">Q")
+_PLACE = struct.Struct(">QQ")
+_BODY = struct.Struct(">QQI")
+BATCH_MESSAGES = 2000
+"""That one question asks for."""
+UNDER_WAY = 4
+"""Questions without answers."""
+AGAIN = 0.02
+"""Seconds after which what an answer lacked is asked for again."""
+
+
+class Filling:
+    """Of one broker, once."""
+
+    def __init__(self, core: Core, messages: Told, cut: Progress) -> None:
+        self._core = core
+        self.cut = cut
+        """Where the state was cut that is filled."""
+        self._watch = Watch()
+        core.handler.watch = self._see
+        for queue in core.handler.queues.values():
+            self._see(queue)
+        self._queues = _in_order(messages.values())
+        """What is to be asked for, by the number of its queue; the last first."""
+        self._left = {number: len(found) for number, found in self._queues.items()}
+        """How many of each are hollow, or were when somebody looked last."""
+        self._open = {*messages.values()}
+        """Those that nobody has been asked for yet."""
+        self._asked: dict[int, tuple[Address, dict[Place, Hollow]]] = {}
+        self._questions = 0
+        self._again: list[Hollow] = []
+        self._said = False
+        """That all is here."""
+        self._timer: Timer | None = None
+        self._waiting: list[Callable[[], None]] = []
+        self._over = False
+
+    @property
+    def unready(self) -> list[int]:
+        return [*self._left]
+
+    def _see(self, queue: Queue) -> None:
+        queue.observers.append(self._watch)
+
+    def when_filled(self, call: Callable[[], None]) -> None:
+        """Whenever some have come: see whether that is what you wait for."""
+        self._waiting.append(call)
+
+    def stop(self) -> None:
+        """It is complete, or given up."""
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._core.handler.watch = None
+        for queue in self._core.handler.queues.values():
+            if self._watch in queue.observers:
+                queue.observers.remove(self._watch)
+
+    # Asking.
+
+    def begin(self) -> None:
+        self._ask()
+        self._look()
+
+    def view_changed(self) -> None:
+        """Whoever was asked may be gone."""
+        for number, (member, wanted) in list(self._asked.items()):
+            if member not in self._core.in_step:
+                del self._asked[number]
+                self._again += wanted.values()
+        self._retry()
+
+    def _ask(self) -> None:
+        members = [member for member in self._core.in_step if member != self._core.us]
+        while members and len(self._asked) < UNDER_WAY and not self._over:
+            wanted = dict(self._next())
+            if not wanted:
+                return
+            self._questions += 1
+            # The youngest: the oldest one orders everybody's events.
+            self._asked[self._questions] = (members[-1], wanted)
+            question = b"".join((_NUMBER.pack(self._questions), *(_PLACE.pack(*place) for place in wanted)))
+            self._core.send_to(members[-1], bytes((ASK,)) + question)
+
+    def _next(self) -> Iterator[tuple[Place, Hollow]]:
+        size = count = 0
+        most = self._core.settings.update_batch
+        while self._queues and size < most and count < BATCH_MESSAGES:
+            number, messages = next(iter(self._queues.items()))
+            if not messages:
+                del self._queues[number]
+                continue
+            message = messages.pop()
+            if message not in self._open:
+                continue  # another queue has it too, and was first
+            self._open.remove(message)
+            entry = next(message.places(), None)
+            if entry is None:
+                self._done(message)  # nobody needs it any more
+                continue
+            size += entry.size
+            count += 1
+            yield (entry.queue.incarnation, entry.position), message
+
+    # Answers.
+
+    def bodies(self, data: memoryview) -> None:
+        (question,) = _NUMBER.unpack_from(data)
+        _, wanted = self._asked.pop(question, (None, None))
+        if wanted is None or self._over:
+            return
+        filled: list[Hollow] = []
+        for place, body in _read_bodies(data[_NUMBER.size :]):
+            message = wanted.pop(place, None)
+            if message is not None:
+                message.fill(bytes(body))
+                filled.append(message)
+                self._done(message)
+        self._keep(filled)
+        if wanted:
+            self._again += wanted.values()
+            if self._timer is None:
+                self._timer = self._core.runtime.call_later(AGAIN, self._retry)
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+        self._ask()
+        self._look()
+
+    def _keep(self, filled: Iterable[Hollow]) -> None:
+        """On disk, now that there is something to keep."""
+        store = self._core.broker.store
+        by_queue: dict[Queue, list[Entry]] = {}
+        for message in filled:
+            for entry in message.places():
+                by_queue.setdefault(entry.queue, []).append(entry)
+            message.forget()
+        for queue, entries in by_queue.items():
+            if store in queue.observers:
+                entries.sort(key=lambda entry: entry.position)
+                store.enqueued(queue, entries)
+
+    def _retry(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        again, self._again = self._again, []
+        for message in again:
+            self._open.add(message)
+            self._queues.setdefault(message.needed_by[0], []).append(message)
+        self._ask()
+        self._look()
+
+    def _done(self, message: Hollow) -> None:
+        """That one needs nothing any more."""
+        for number in message.needed_by:
+            self._left[number] -= 1
+
+    def _look(self) -> None:
+        """Say what is ready."""
+        if self._over or self._said:
+            return
+        ready = [number for number, left in self._left.items() if not left]
+        for number in ready:
+            del self._left[number]
+        if ready:
+            self._say(Kind.FILLED, queues=ready)
+        if not self._left:
+            self._said = True
+            store = self._core.broker.store
+            store.when_synced(store.written(), self._on_disk)
+
+    def _on_disk(self) -> None:
+        if not self._over:
+            self._say(Kind.WHOLE)
+
+    def _say(self, kind: Kind, **more: object) -> None:
+        said = {"cut": [self.cut.epoch, self.cut.index], **more}
+        self._core.multicast(kind, wire.encode_json(said))
+
+
+def _in_order(messages: Iterable[Hollow]) -> dict[int, list[Hollow]]:
+    """By queue, the smallest first; each by rising positions."""
+    found: dict[Queue, list[tuple[int, Hollow]]] = {}
+    for message in messages:
+        message.needed_by = tuple(entry.queue.incarnation for entry in message.entries)
+        for entry in message.entries:
+            found.setdefault(entry.queue, []).append((entry.position, message))
+    return {
+        queue.incarnation: [message for _, message in sorted(found[queue], key=itemgetter(0))]
+        for queue in sorted(found, key=lambda queue: (queue.bytes, queue.incarnation))
+    }
+
+
+def _read_bodies(data: memoryview) -> Iterator[tuple[Place, memoryview]]:
+    at = 0
+    while at < len(data):
+        queue, position, size = _BODY.unpack_from(data, at)
+        at += _BODY.size
+        yield (queue, position), data[at : at + size]
+        at += size
+
+
+def answer(core: Core, member: Address, data: memoryview) -> None:
+    """What this broker has of that which another one asks for."""
+    parts: list[Buffer] = [bytes((BODIES,)), data[: _NUMBER.size]]
+    if core.serves:
+        for number, position in _PLACE.iter_unpack(data[_NUMBER.size :]):
+            queue = core.handler.queues.get(number)
+            entry = None if queue is None else queue.entries.get(position)
+            if entry is not None and entry.message is not None and not is_hollow(entry):
+                parts += (_BODY.pack(number, position, entry.size), entry.message.body)
+    core.send_to(member, b"".join(parts))

@@ -1,0 +1,94 @@
+"""A hollow message: everything but its body, which is on its way from another broker.
+
+A broker that is being updated knows of every message where it is, how large, and what its header says. That is all that
+events need: it may be given to a consumer of another broker, accepted, evicted, moved, or die and become a letter that
+is hollow too. Only this broker's own clients and its disk must wait for the body. Until it comes, a hollow message has
+a body of the right size, and calls itself transient, so that the store leaves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from coterie.broker.entry import GONE, Entry
+from coterie.broker.message import Message
+from coterie.broker.observer import QueueObserver
+
+if TYPE_CHECKING:
+    from coterie.broker.queue import Queue
+
+BLANKS = 64
+"""Sizes whose blank bodies are kept: most messages have one of few sizes."""
+
+
+@lru_cache(BLANKS)
+def blank(size: int) -> bytes:
+    return bytes(size)
+
+
+class Hollow(Message):
+    """`fill` makes it whole."""
+
+    __slots__ = ("entries", "is_hollow", "letters", "needed_by", "will_persist")
+
+    def __init__(
+        self, exchange: str, key: str, route: bytes, header: bytes, size: int, persistent: bool, priority: int,
+        ttl: int | None,
+    ) -> None:  # fmt: skip
+        super().__init__(exchange, key, route, header, blank(size), False, priority, ttl)
+        self.will_persist = persistent
+        self.is_hollow = True
+        self.entries: list[Entry] = []
+        """Where it is, or was."""
+        self.letters: list[Hollow] = []
+        """What became of it where it died."""
+        self.needed_by: tuple[int, ...] = ()
+        """Queues that are not ready without it."""
+
+    def letter(self, letter: Message) -> Message:
+        """A letter with this body."""
+        if not self.is_hollow:
+            return letter
+        same = Hollow(
+            letter.exchange, letter.key, letter.route, letter.header, len(letter.body), letter.persistent,
+            letter.priority, letter.ttl,
+        )  # fmt: skip
+        self.letters.append(same)
+        return same
+
+    def places(self) -> Iterator[Entry]:
+        """Where its body is still needed."""
+        for entry in self.entries:
+            if entry.holder is not GONE:
+                yield entry
+        for letter in self.letters:
+            yield from letter.places()
+
+    def fill(self, body: bytes) -> None:
+        self.body = body
+        self.persistent = self.will_persist
+        self.is_hollow = False
+        for letter in self.letters:
+            letter.fill(body)
+
+    def forget(self) -> None:
+        """Nobody will ask any more where it is."""
+        self.entries.clear()
+        self.letters.clear()
+
+
+def is_hollow(entry: Entry) -> bool:
+    message = entry.message
+    return isinstance(message, Hollow) and message.is_hollow
+
+
+class Watch(QueueObserver):
+    """Notes where hollow messages come to."""
+
+    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            message = entry.message
+            if isinstance(message, Hollow) and message.is_hollow:
+                message.entries.append(entry)
