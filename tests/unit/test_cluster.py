@@ -9,6 +9,7 @@ from coterie.amqp.properties import Properties
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.specs import QueueSpec
+from coterie.broker.users import Permissions, User, Users
 from coterie.broker.vhost import Got
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.wire import Kind, encode_json
@@ -374,7 +375,7 @@ def test_vhosts_and_records_are_the_same_everywhere_and_a_newcomer_gets_them() -
     a, b, c = cluster.started()
     made: list[object] = []
     a.broker.add_vhost("other", made.append)
-    b.broker.keep_record("user", "alice", {"tags": ["x"]}, lambda: made.append("alice"))
+    b.broker.keep_record("user", "alice", {"tags": ["x"]}, None, lambda kept: made.append(kept and "alice"))
     cluster.settle()
     assert len(made) == 2
     c.kill()
@@ -567,3 +568,29 @@ def test_a_proposal_of_a_voter_is_void_if_the_voters_are_others_by_now() -> None
     assert {host.core.voters for host in (*hosts, d)} == {("a", "b", "c")}
     propose("a", "b", "c")
     assert {host.core.voters for host in (*hosts, d)} == {("a", "b", "c", "d")}
+
+
+def test_changes_of_one_user_on_two_brokers_at_once_are_both_kept() -> None:
+    cluster = Cluster(2)
+    a, b = cluster.started()
+    users = []
+    for host in (a, b):
+        found = Users(host.runtime, host.store)
+        found.restore([("ann", User("ann", None).to_record())])
+        found.share(host.broker)
+        users.append(found)
+    answers: list[bool] = []
+    everything = Permissions(".*", ".*", ".*")
+    users[0].permit("ann", "left", everything, answers.append)
+    users[1].permit("ann", "right", everything, answers.append)
+    cluster.settle()
+    assert answers == [True, True]
+    for found in users:
+        ann = found.get("ann")
+        assert ann is not None
+        assert ann.permissions == {"left": everything, "right": everything}
+    users[0].limit("ann", "max-channels", 5, answers.append)
+    users[1].delete("ann", answers.append)
+    cluster.settle()
+    assert answers[2:] in ([True, True], [False, True], [True, False])
+    assert [found.get("ann") for found in users] == [None, None]

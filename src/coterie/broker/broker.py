@@ -6,6 +6,7 @@ is full, too many messages are in memory), publishers are to be blocked, and con
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -124,10 +125,13 @@ class Broker:
         else:
             self.cluster.administer(self, {"do": "delete vhost", "name": name}, done)
 
-    def keep_record(self, kind: str, key: str, record: Record | None, done: Callable[[], None]) -> None:
-        """Of a kind that is not the broker's own: `record_changed` listens; None deletes it."""
-        said: dict[str, object] = {"do": "record", "kind": kind, "key": key, "record": record}
-        self.cluster.administer(self, said, lambda _: done())
+    def keep_record(
+        self, kind: str, key: str, record: Record | None, was: Record | None, done: Callable[[bool], None]
+    ) -> None:
+        """Of a kind that is not the broker's own: `record_changed` listens; None deletes it. False: it is not what it
+        `was` any more, so nothing has changed."""
+        said: dict[str, object] = {"do": "record", "kind": kind, "key": key, "record": record, "was": was}
+        self.cluster.administer(self, said, done)
 
     def apply_administration(self, said: dict[str, object]) -> object:
         """What all brokers of a cluster decide alike."""
@@ -135,10 +139,12 @@ class Broker:
             return self.keep_vhost(str(said["name"]))
         if said["do"] == "delete vhost":
             return self._end_vhost(str(said["name"]))
-        record = said["record"]
+        kind, key, record = str(said["kind"]), str(said["key"]), said["record"]
         assert record is None or isinstance(record, dict)
-        self._put_record(str(said["kind"]), str(said["key"]), record)
-        return None
+        if "was" in said and not _same(self.records.get((kind, key)), said["was"]):
+            return False
+        self._put_record(kind, key, record)
+        return True
 
     def keep_vhost(self, name: str) -> Vhost:
         """It may be there already."""
@@ -250,3 +256,8 @@ class Broker:
             elif resident <= high * self.settings.memory_low:
                 self.set_alarm(MEMORY, False)
             self._looking = self.runtime.call_later(self.settings.alarm_interval, self._look)
+
+
+def _same(record: Record | None, other: object) -> bool:
+    """As they are in the store, and on their way to others."""
+    return json.dumps(record, sort_keys=True) == json.dumps(other, sort_keys=True)

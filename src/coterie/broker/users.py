@@ -146,6 +146,13 @@ Login = tuple[str, Endpoint, Callable[[User | ProtocolError], None]]
 """Somebody who waits to be let in: by which mechanism, from where, whom to tell."""
 
 
+Kept = dict[str, object]
+KeptSo = Callable[[bool], None]
+"""Called when it is durable; False: it was changed by somebody else."""
+KeepRecord = Callable[[str, str, Kept | None, Kept | None, KeptSo], None]
+"""Kind, name, the record, and what it was."""
+
+
 class Users:
     """All users of a broker; front doors ask it."""
 
@@ -166,7 +173,7 @@ class Users:
         """Called with the name of a user who may not stay: its connections are to be closed."""
         self._kept: dict[tuple[str, str], dict[str, object]] = {}
         """The broker's records, if users are among them."""
-        self._keep_record: Callable[[str, str, dict[str, object] | None, Callable[[], None]], None] = self._save_here
+        self._keep_record: KeepRecord = self._save_here
 
     def share(self, broker: Broker) -> None:
         """Keep users with the broker's other records, which all brokers of a cluster have."""
@@ -236,55 +243,59 @@ class Users:
     def _put(
         self, name: str, password: Hash | None, tags: tuple[str, ...], done: Callable[[User | UserError], None]
     ) -> None:
-        user = self._draft(name) or User(name, None)
-        user.password, user.tags = password, tags
-        self._keep(user, lambda: done(self._users.get(name, user)))
+        def change(user: User) -> None:
+            user.password, user.tags = password, tags
+
+        self._change(name, change, lambda _: done(self._users.get(name) or User(name, password, tags)), add=True)
 
     def delete(self, name: str, done: Callable[[bool], None]) -> None:
         """Its connections end. False if there is no such user."""
         if name not in self._users:
             done(False)
         else:
-            self._keep_record(USER, name, None, lambda: done(True))
+            was = self._kept.get((USER, name))
+            self._keep_record(USER, name, None, was, lambda kept: self._deleted(name, kept, done))
+
+    def _deleted(self, name: str, kept: bool, done: Callable[[bool], None]) -> None:
+        if kept:
+            done(True)
+        else:
+            self.delete(name, done)  # somebody has changed it meanwhile
 
     def permit(self, name: str, vhost: str, permissions: Permissions | None, done: Callable[[bool], None]) -> None:
         """None takes them away. False if there is no such user."""
-        user = self._draft(name)
-        if user is None:
-            done(False)
-            return
-        if permissions is None:
-            user.permissions.pop(vhost, None)
-        else:
-            user.permissions[vhost] = permissions
-        self._keep(user, lambda: done(True))
+
+        def change(user: User) -> None:
+            if permissions is None:
+                user.permissions.pop(vhost, None)
+            else:
+                user.permissions[vhost] = permissions
+
+        self._change(name, change, done)
 
     def permit_topic(
         self, name: str, vhost: str, exchange: str, topics: TopicPermissions | None, done: Callable[[bool], None]
     ) -> None:
         """The keys of one topic exchange; None: any. False if there is no such user."""
-        user = self._draft(name)
-        if user is None:
-            done(False)
-            return
-        if topics is not None:
-            user.topics.setdefault(vhost, {})[exchange] = topics
-        elif vhost in user.topics:
-            user.topics[vhost].pop(exchange, None)
-            if not user.topics[vhost]:
-                del user.topics[vhost]
-        self._keep(user, lambda: done(True))
+
+        def change(user: User) -> None:
+            if topics is not None:
+                user.topics.setdefault(vhost, {})[exchange] = topics
+            elif vhost in user.topics:
+                user.topics[vhost].pop(exchange, None)
+                if not user.topics[vhost]:
+                    del user.topics[vhost]
+
+        self._change(name, change, done)
 
     def limit(self, name: str, limit: str, value: int | None, done: Callable[[bool], None]) -> None:
-        user = self._draft(name)
-        if user is None:
-            done(False)
-            return
-        if value is None:
-            user.limits.pop(limit, None)
-        else:
-            user.limits[limit] = value
-        self._keep(user, lambda: done(True))
+        def change(user: User) -> None:
+            if value is None:
+                user.limits.pop(limit, None)
+            else:
+                user.limits[limit] = value
+
+        self._change(name, change, done)
 
     def forget_vhost(self, vhost: str) -> None:
         """It is deleted: nobody has rights in it any more."""
@@ -295,18 +306,29 @@ class Users:
                 self._kept[USER, user.name] = record = user.to_record()
                 self._store.save(USER, user.name, record)
 
-    def _draft(self, name: str) -> User | None:
-        """A copy, to be changed and kept."""
+    def _change(
+        self, name: str, change: Callable[[User], None], done: Callable[[bool], None], add: bool = False
+    ) -> None:
+        """A copy is changed and kept; once more if another broker was faster. False if there is no such user."""
         user = self._users.get(name)
-        return None if user is None else from_record(name, user.to_record())
+        if user is None and not add:
+            done(False)
+            return
+        draft = User(name, None) if user is None else from_record(name, user.to_record())
+        change(draft)
 
-    def _keep(self, user: User, done: Callable[[], None]) -> None:
-        self._keep_record(USER, user.name, user.to_record(), done)
+        def kept(so: bool) -> None:
+            if so:
+                done(True)
+            else:
+                self._change(name, change, done, add)
 
-    def _save_here(self, kind: str, name: str, record: dict[str, object] | None, done: Callable[[], None]) -> None:
+        self._keep_record(USER, name, draft.to_record(), self._kept.get((USER, name)), kept)
+
+    def _save_here(self, kind: str, name: str, record: Kept | None, was: Kept | None, done: KeptSo) -> None:
         self._store.save(kind, name, record)
         self._record_changed(kind, name, record)
-        self._store.when_synced(self._store.written(), done)
+        self._store.when_synced(self._store.written(), lambda: done(True))
 
     def _record_changed(self, kind: str, name: str, record: dict[str, object] | None) -> None:
         """Here, or on another broker of the cluster. Those who are logged in notice."""
