@@ -686,7 +686,7 @@ class Core(Receiver):
             return
         del self.catching_up[sender]
         members = {*self.in_step, sender}
-        self.in_step = [member for member in self.channel.view.members if member in members]
+        self.in_step = [member for member in self.members if member in members]
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
         log.info("a broker is in step", broker=sender)
         if sender == self.us:
