@@ -12,6 +12,7 @@ from pathlib import Path
 from coterie import log
 from coterie.cli.output import print_json
 from coterie.cli.up_cluster import run_many
+from coterie.cluster.core import Core
 from coterie.config import SECTIONS, Config, add_flags, flags_of, load_config, variable
 from coterie.errors import UserError
 from coterie.node.node import Node, NodeConfig
@@ -52,7 +53,11 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         formatter_class=raw,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file")
-    parser.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="say as one JSON object where it listens, and in a cluster as another one that it serves",
+    )
     for section in SECTIONS:
         add_flags(parser, section)
     parser.set_defaults(run=run_node)
@@ -64,7 +69,11 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--console-port", metavar="PORT",
         help="of the HTTP API and metrics: 0 takes a free one, '' has none (default: that of AMQP and 10000, so 15672)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="say as one JSON object where it listens, and in a cluster as another one that it serves",
+    )
     parser.set_defaults(run=run_up)
 
 
@@ -133,6 +142,22 @@ async def _until_stopped(config: NodeConfig, as_json: bool) -> None:
             console = None if node.console is None else str(node.console.endpoint)
             amqp: list[Json] = [str(endpoint) for endpoint in node.endpoints]
             print_json({"name": config.name, "amqp": amqp, "console": console})
+            if node.core is not None:
+                _say_when_it_serves(node.core)
         await stop.wait()
     finally:
         await node.stop()
+
+
+def _say_when_it_serves(core: Core) -> None:
+    """One of a cluster listens before it serves: it must find the others, and may have to be updated."""
+    said = False
+
+    def look() -> None:
+        nonlocal said
+        if core.serves and not said:
+            said = True
+            print_json({"serves": True})
+
+    core.changed.append(look)
+    look()

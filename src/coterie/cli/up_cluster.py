@@ -70,7 +70,11 @@ class LocalCluster:
         try:
             for number in range(len(self._amqp)):
                 self._processes.append(self._start(number))
-            found = [self._where(process) for process in self._processes]
+            found = [_said(process) for process in self._processes]
+            for process, each in zip(self._processes, found, strict=True):
+                if not each:
+                    raise UserError("a broker did not start: see what it said above")
+                each["pid"] = process.pid
             if as_json:
                 print_json({"nodes": [*found]})
             else:
@@ -79,6 +83,7 @@ class LocalCluster:
                     where = ", ".join(map(str, amqp)) if isinstance(amqp, list) else amqp
                     print(f"{each['name']}: AMQP {where}, console {each['console'] or 'none'}")
                 print("Ctrl-C stops them all", flush=True)
+            self._wait_until_all_serve(as_json)
             codes = [process.wait() for process in self._processes]
         finally:
             self._stop()
@@ -96,17 +101,13 @@ class LocalCluster:
             command += ["--data", str(self._folder / f"node{number + 1}")]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
-    def _where(self, process: subprocess.Popen[str]) -> dict[str, Json]:
-        assert process.stdout is not None
-        lines: list[str] = []
-        while not lines or lines[-1] != "}\n":
-            line = process.stdout.readline()
-            if not line:
-                raise UserError("a broker did not start: see what it said above")
-            lines.append(line)
-        found: dict[str, Json] = json.loads("".join(lines))
-        found["pid"] = process.pid
-        return found
+    def _wait_until_all_serve(self, as_json: bool) -> None:
+        if not all(_said(process) for process in self._processes):
+            return  # one has ended
+        if as_json:
+            print_json({"serves": True})
+        else:
+            print("All brokers serve", flush=True)
 
     def _told_to_stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -133,3 +134,16 @@ def _console(given: str | None, amqp: int, number: int) -> str:
             raise UserError(f"--console-port {given} is no port")
         return f"127.0.0.1:{int(given) + number if int(given) else 0}"
     return f"127.0.0.1:{amqp + 10_000 + number if 0 < amqp <= 55_000 else 0}"
+
+
+def _said(process: subprocess.Popen[str]) -> dict[str, Json]:
+    """The next JSON object that a broker prints; an empty one: it has ended."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or lines[-1] != "}\n":
+        line = process.stdout.readline()
+        if not line:
+            return {}
+        lines.append(line)
+    found: dict[str, Json] = json.loads("".join(lines))
+    return found

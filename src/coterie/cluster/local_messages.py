@@ -11,11 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from coterie.log import Log
 from coterie.runtime.base import Buffer
 
 if TYPE_CHECKING:
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
+
+
+log = Log(__name__)
+VOIDS = 20
+"""So often an event may be ordered in vain, each time while there is no majority, before somebody should look."""
 
 
 @dataclass(slots=True)
@@ -32,6 +38,8 @@ class Asked:
     """The answer waits for a majority of disks, too."""
     after: list[Callable[[], None]] = field(default_factory=list)
     """What is to be answered right behind it."""
+    voids: int = 0
+    """How often it was ordered and did not count."""
 
     def refuse(self, messages: Sequence[Message]) -> None:
         """Some of its messages were refused: their publisher is told with the answer."""
@@ -85,6 +93,9 @@ class LocalMessages:
         way, and cannot count either, have come back."""
         asked = self._sent.popleft()
         if not counts:
+            asked.voids += 1
+            if asked.voids % VOIDS == 0:
+                log.error("an event of this broker is ordered again and again, and never counts", times=asked.voids)
             self._void.append(asked)
         if self._void and not self._sent:
             self.waiting_bytes += sum(len(each.payload) for each in self._void)
