@@ -594,3 +594,31 @@ def test_changes_of_one_user_on_two_brokers_at_once_are_both_kept() -> None:
     cluster.settle()
     assert answers[2:] in ([True, True], [False, True], [True, False])
     assert [found.get("ann") for found in users] == [None, None]
+
+
+def test_a_broker_with_a_damaged_store_has_no_vote_until_it_is_updated() -> None:
+    cluster = Cluster(3)
+    hosts = cluster.started()
+    hosts[0].declare()
+    for number in range(20):
+        hosts[0].publish(f"m{number}")
+        cluster.settle()
+    for host in hosts:
+        host.kill()
+    platter = hosts[2].node.platter
+    file = next(file for file in platter.files.values() if b"m10" in file.data)
+    file.data[file.data.index(b"m10")] ^= 1
+    file.safe = bytes(file.data)
+    c, a = cluster.start(2), cluster.start(0)
+    cluster.run(5)
+    assert not a.serves
+    assert not c.serves
+    assert "no majority" in a.core.why
+    b = cluster.start(1)
+    cluster.until(lambda: a.serves and b.serves and c.serves)
+    assert [body for _, body, _, _ in c.content()] == [f"m{number}" for number in range(20)]
+    cluster.check_alike()
+    for host in (a, b, c):
+        host.kill()
+    c, a = cluster.start(2), cluster.start(0)
+    cluster.until(lambda: a.serves and c.serves)

@@ -49,6 +49,8 @@ class Broker:
         traced = runtime.trace.on and self.cluster.immediate  # a cluster has a trace of its own
         self.traced = BrokerTrace(runtime.trace, self.store) if traced else None
         self.vhosts: dict[str, Vhost] = {}
+        self.damaged = False
+        """Some of what the store had is lost."""
         self.records: dict[tuple[str, str], Record] = {}
         """Records of kinds that are not the broker's own, as they were recovered: users and the like."""
         self.alarms: dict[str, bool] = {DISK: False, MEMORY: False}
@@ -76,6 +78,7 @@ class Broker:
             self._start_number = found.incarnation or int(self.runtime.wall())
             for text in found.damage:
                 log.warning("the store is damaged", what=text)
+            self.damaged = bool(found.damage)
             if self.traced is not None:
                 self.traced.started()
             self.records = rebuild(self, found)

@@ -62,6 +62,9 @@ async def load_everything(core: Core) -> None:
     """After recovery: a clustered broker has its messages in memory, and knows how far it had come."""
     broker = core.broker
     core.recovered(broker.records.pop((CLUSTER, "state"), None))
+    if broker.damaged:
+        log.error("the store is damaged: this broker has no vote until it is updated")
+        core.damaged = True
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
             error = await _loaded(core.runtime, queue)
