@@ -31,6 +31,7 @@ from coterie.errors import ProtocolError
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
+from coterie.sim.runtime import SimRuntime
 
 NAMES = "abcde"
 PORT = 7800
@@ -102,7 +103,7 @@ class Host:
         self.runtime = runtime = node.boot()
         settings = cluster.settings
         self.core = Core(runtime, settings)
-        self.store: Store = LogStore(runtime) if durable else NullStore()
+        self.store: Store = cluster.make_store(runtime) if durable else NullStore()
         self.broker = Broker(runtime, None, self.store, self.core.interface)
         peers = [f"{other.ports.ip}:{PORT}" for other in cluster.nodes]
         self.channel = make_channel(
@@ -216,6 +217,7 @@ class Cluster:
         self.fabric = Fabric(self.world)
         self.nodes = [Node(self.world, self.fabric, NAMES[n]) for n in range(size)]
         self.durable = durable
+        self.make_store: Callable[[SimRuntime], Store] = LogStore
         self.settings = ClusterSettings(size=size, **settings)  # type: ignore[arg-type]
         self.hosts: list[Host] = []
         self.every: list[Host] = []
