@@ -62,6 +62,15 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         new="    entries = [(queue.incarnation, [*queue.entries.values()][:-1]) for queue in queues]",
     ),
     Mutation(
+        name="cluster-bodies-come-altered",
+        profile="cluster",
+        property="B10",
+        what="a broker that catches up is given other bodies than those it asks for",
+        module="coterie.cluster.filling",
+        old="                parts += (_BODY.pack(number, position, entry.size), entry.message.body)",
+        new="                parts += (_BODY.pack(number, position, entry.size), entry.message.body[::-1])",
+    ),
+    Mutation(
         name="cluster-speaks-when-stranded",
         profile="cluster",
         property="B13",
