@@ -24,12 +24,14 @@ Message = dict[str, Any]
 class Worker:
     """A child process, seen from the command."""
 
-    def __init__(self, module: str, arguments: Message) -> None:
+    def __init__(self, module: str, arguments: Message, spared: bool = False) -> None:
+        """`spared`: Ctrl-C is for the command alone, which ends its workers."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=spared,
         )
 
     @property
