@@ -99,11 +99,12 @@ def another_broker() -> Iterator[int]:
 def test_another_broker_is_measured_in_the_same_rounds() -> None:
     with another_broker() as port:
         measured = bench(
-            "--only", "throughput,latency", "--rounds", "1", "--seconds", "0.2", "--peer", f"other={port}"
+            "--only", "memory,latency", "--rounds", "1", "--seconds", "0.2", "--queued", "500",
+            "--peer", f"other={port}",
         )  # fmt: skip
     cases = measured["cases"]
-    check_beside(cases, "standalone", "other.persistent.confirmed", "other.latency.confirm_p99")
-    for name in ("standalone.persistent.confirmed", "standalone.latency.consume_p50"):
+    check_beside(cases, "standalone", "other.memory.queued", "other.latency.confirm_p99")
+    for name in ("standalone.memory.idle", "standalone.latency.consume_p50"):
         assert cases[name]["peers"]["other"] > 0
 
 

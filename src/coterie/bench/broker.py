@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from coterie.bench import broker_disk, broker_events
 from coterie.bench.broker_figures import ALONE, DISK, RAW
-from coterie.bench.broker_nodes import Nodes, scratch, working
-from coterie.bench.broker_stage import RATE, Case, Plan, Stage, Step, Target
+from coterie.bench.broker_nodes import Nodes, listener, resident, scratch, working
+from coterie.bench.broker_stage import RATE, Case, Peer, Plan, Stage, Step, Target
 
 LOAD, RELAY = "coterie.bench.broker_load", "coterie.bench.broker_raw"
 REST = 1.0
@@ -38,10 +38,13 @@ CASES: dict[str, tuple[Case, ...]] = {
 
 @contextmanager
 def staged(plan: Plan) -> Iterator[tuple[Stage, list[Step]]]:
-    """All that is to be played, in its order, and where its figures come to be."""
+    """All that is to be played, in its order, and where its figures come to be.
+
+    Memory comes first, as other brokers are idle only then.
+    """
     with working(LOAD) as (load, _):
         stage = Stage(plan, load)
-        yield stage, [*_rounds(stage), *_memory(stage), *broker_events.joins(stage), *broker_events.kills(stage)]
+        yield stage, [*_memory(stage), *_rounds(stage), *broker_events.joins(stage), *broker_events.kills(stage)]
 
 
 def _rounds(stage: Stage) -> Iterator[Step]:
@@ -117,6 +120,8 @@ def _memory(stage: Stage) -> Iterator[Step]:
     if "memory" in stage.plan.parts:
         for name in (ALONE, *stage.plan.clusters):
             yield Step(f"memory: {name}", partial(_remembers, stage, name))
+        for peer in stage.plan.peers:
+            yield Step(f"memory: {peer.name}", partial(_theirs, stage, peer))
 
 
 def _remembers(stage: Stage, name: str) -> None:
@@ -124,6 +129,18 @@ def _remembers(stage: Stage, name: str) -> None:
         nodes.start()
         stage.served(nodes)
         time.sleep(REST)
-        stage.measured.add(name, "memory", "idle", nodes.memory())
-        stage.fill(nodes, "bench-memory", stage.plan.queued)
-        stage.measured.add(name, "memory", "queued", nodes.memory())
+        _filled(stage, nodes, nodes.memory)
+
+
+def _theirs(stage: Stage, peer: Peer) -> None:
+    """Unless somebody else runs it."""
+    pids = [pid for pid in map(listener, peer.ports) if pid is not None]
+    if pids:
+        _filled(stage, peer, lambda: max(map(resident, pids)))
+
+
+def _filled(stage: Stage, target: Target, memory: Callable[[], float]) -> None:
+    stage.measured.add(target.name, "memory", "idle", memory())
+    stage.fill(target, "bench-memory", stage.plan.queued)
+    stage.measured.add(target.name, "memory", "queued", memory())
+    stage.delete(target, "bench-memory")

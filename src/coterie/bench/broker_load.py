@@ -6,7 +6,7 @@ import asyncio
 import time
 from functools import partial
 
-from coterie.bench.broker_clients import ACK_EVERY, Consumer, Publisher, Visitor, connected, percentile
+from coterie.bench.broker_clients import ACK_EVERY, BODY, Consumer, Publisher, Visitor, connected, percentile
 from coterie.runtime.aio import run
 from coterie.workers import Command, Message
 
@@ -87,7 +87,14 @@ async def drain(order: Message) -> Message:
     return {"lost": order["messages"] - consumer.got, "wrong": consumer.total != order["sum"]}
 
 
-ORDERS = {"play": play, "serve": serve, "drain": drain}
+async def delete(order: Message) -> Message:
+    publisher = await connected(partial(Publisher, order["queue"], 0, BODY.size, True, order["kind"]), order["port"])
+    publisher.delete()
+    publisher.close()
+    return {}
+
+
+ORDERS = {"play": play, "serve": serve, "drain": drain, "delete": delete}
 
 
 async def main() -> None:

@@ -26,6 +26,8 @@ from coterie.workers import Message, Worker, free_ports
 
 START_TIMEOUT = 60.0
 CONSOLE_TIMEOUT = 10.0
+_LISTENS = "0A"
+"""The state of a socket, as the kernel's tables write it."""
 
 
 def scratch(data: Path | None) -> Path:
@@ -45,6 +47,28 @@ def working(module: str, arguments: Message | None = None) -> Iterator[tuple[Wor
     finally:
         worker.kill()
         worker.end()
+
+
+def resident(pid: int) -> float:
+    """Memory of a process, in MiB."""
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def listener(port: int) -> int | None:
+    """The process that listens there; None: it cannot be told, as it is another user's."""
+    inodes: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}") as file:
+            rows = [line.split() for line in file][1:]
+        inodes |= {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTENS and int(row[1][-4:], 16) == port}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and any(os.readlink(each) in inodes for each in (entry / "fd").iterdir()):
+                return int(entry.name)
+        except OSError:
+            continue  # it has ended, or is none of our business
+    return None
 
 
 class Node:
@@ -98,9 +122,7 @@ class Node:
         return self._process.pid
 
     def memory(self) -> float:
-        """Resident, in MiB."""
-        with open(f"/proc/{self.pid}/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+        return resident(self.pid)
 
     def cpu(self) -> float:
         """Processor time so far, in seconds."""

@@ -107,12 +107,16 @@ class Stage:
         """So many messages into a queue, at full rate and confirmed; how many there are."""
         return int(self.play(FILL, target, queue, messages)["sent"])
 
+    def delete(self, target: Target, queue: str) -> None:
+        order: Message = {"do": "delete", "queue": f"{queue}-{os.getpid()}", "kind": kind_of(target)}
+        ask(self.load, {**order, "port": target.ports[0]})
+
     def play(self, case: Case, target: Target, queue: str, messages: int | None = None) -> Message:
         answer = ask(
             self.load,
             {
                 "do": "play", "queue": f"{queue}-{os.getpid()}",
-                "kind": target.kind if isinstance(target, Peer) else "",
+                "kind": kind_of(target),
                 "size": self.plan.size, "persistent": case.persistent, "rate": case.rate,
                 "publishers": case.publishers, "consumers": case.consumers, "messages": messages,
                 "publish_at": target.ports[0], "consume_at": target.ports[1 if case.apart else 0],
@@ -130,6 +134,11 @@ class Stage:
     def served(self, target: Nodes) -> None:
         """Wait until every node lets clients in."""
         ask(self.load, {"do": "serve", "ports": target.ports, "patience": PATIENCE})
+
+
+def kind_of(target: Target) -> str:
+    """Of its queues."""
+    return target.kind if isinstance(target, Peer) else ""
 
 
 def ask(worker: Worker, order: Message) -> Message:
