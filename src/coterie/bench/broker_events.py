@@ -13,7 +13,7 @@ from functools import partial
 
 from coterie.bench.broker_figures import ALONE
 from coterie.bench.broker_nodes import Node, Nodes, working
-from coterie.bench.broker_stage import PATIENCE, RATE, Stage, Step, ask, heard
+from coterie.bench.broker_stage import PATIENCE, RATE, Stage, Step, ask, heard, patience
 from coterie.errors import CoterieError
 from coterie.workers import Message, Worker
 
@@ -22,6 +22,8 @@ JOINED = "credit"
 """A queue without consumers is nobody's, so both kinds of cluster join alike."""
 LEAD = 0.5
 """Seconds of load before a kill."""
+OWNED = 5
+"""Messages in a row to one node's consumer, by which it is the owner of the queue for some time to come."""
 LINGER = 20.0
 """Seconds after which what has not come is lost."""
 
@@ -69,7 +71,7 @@ def _drain(stage: Stage, name: str, queue: str, port: int, sent: int) -> None:
     filled = stage.plan.joined
     order: Message = {
         "do": "drain", "queue": queue, "size": stage.plan.size, "port": port, "messages": filled + sent,
-        "sum": filled * (filled + 1) // 2 + sent * (sent + 1) // 2, "patience": PATIENCE,
+        "sum": filled * (filled + 1) // 2 + sent * (sent + 1) // 2, "patience": patience(filled),
     }  # fmt: skip
     stage.blame(name, ask(stage.load, order))
 
@@ -162,6 +164,7 @@ def _killed(stage: Stage, name: str) -> None:
                     raise CoterieError("bench broker: a cluster of two does not serve without one of them")
                 order = _order(stage, "kill", victim, number)
                 order["queue"] += f"-{case}"
+                order["in_a_row"] = OWNED if name == "ownership" else 1
                 order |= {"publish_at": survivors[0].port, "consume_at": survivors[1].port}
                 _note(stage, name, case, ask(clients, order))
                 victim.kill()

@@ -109,19 +109,32 @@ class Steady:
 
 
 class Deathbed:
-    """Kills a broker in the moment in which its consumer gets something and holds enough."""
+    """Kills a broker in the moment in which its consumer gets something and holds enough.
 
-    def __init__(self, pid: int, consumer: Witness, publisher: Publisher) -> None:
+    With `in_a_row` it must be that consumer's turn: so many have come there since another one got anything.
+    """
+
+    def __init__(
+        self, pid: int, consumer: Witness, publisher: Publisher, other: Witness | None = None, in_a_row: int = 1
+    ) -> None:
         self._pid, self._consumer, self._publisher = pid, consumer, publisher
+        self._row, self._in_a_row = 0, in_a_row
         self.at: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self.sent = 0
         """What had been published by then."""
         self.settled: set[tuple[int, int]] = set()
         """What the consumer had acknowledged by then."""
         consumer.came = self._came
+        if other is not None:
+            other.came = self._elsewhere
+
+    def _elsewhere(self, publisher: int, number: int, sent: float) -> None:
+        self._row = 0
 
     def _came(self, publisher: int, number: int, sent: float) -> None:
-        if self.at.done() or self._consumer.got - self._consumer.acked < HELD_MIN:
+        self._row += 1
+        held = self._consumer.got - self._consumer.acked
+        if self.at.done() or held < HELD_MIN or self._row < self._in_a_row:
             return
         self.sent, self.settled = self._publisher.sent, self._consumer.settled
         now = time.monotonic()
@@ -197,7 +210,7 @@ async def kill(order: Message) -> Message:
     publisher.begin(None, order["rate"])
     exile.begin(None, EXILE_RATE)
     await asyncio.sleep(order["lead"])
-    death = Deathbed(order["pid"], victim, publisher)
+    death = Deathbed(order["pid"], victim, publisher, other, order["in_a_row"])
     since = await within(order, death.at, "the consumer at the node to be killed gets nothing")
     before = {(0, number) for number in range(1, death.sent + 1)}
     relief = Relief(since, before - death.settled)

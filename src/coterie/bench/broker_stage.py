@@ -120,7 +120,7 @@ class Stage:
                 "size": self.plan.size, "persistent": case.persistent, "rate": case.rate,
                 "publishers": case.publishers, "consumers": case.consumers, "messages": messages,
                 "publish_at": target.ports[0], "consume_at": target.ports[1 if case.apart else 0],
-                "warmup": self.plan.warmup, "seconds": self.plan.seconds, "patience": PATIENCE,
+                "warmup": self.plan.warmup, "seconds": self.plan.seconds, "patience": patience(messages or 0),
             },
         )  # fmt: skip
         self.blame(target.name, answer)
@@ -134,6 +134,11 @@ class Stage:
     def served(self, target: Nodes) -> None:
         """Wait until every node lets clients in."""
         ask(self.load, {"do": "serve", "ports": target.ports, "patience": PATIENCE})
+
+
+def patience(messages: int) -> float:
+    """Seconds that so many may take on a slow disk before they are taken for lost."""
+    return max(PATIENCE, messages / 1000)
 
 
 def kind_of(target: Target) -> str:
