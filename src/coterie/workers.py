@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import chain, repeat
 from types import TracebackType
 from typing import Any
 
@@ -24,12 +26,14 @@ Message = dict[str, Any]
 class Worker:
     """A child process, seen from the command."""
 
-    def __init__(self, module: str, arguments: Message) -> None:
+    def __init__(self, module: str, arguments: Message, spared: bool = False) -> None:
+        """`spared`: Ctrl-C is for the command alone, which ends its workers."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=spared,
         )
 
     @property
@@ -126,12 +130,34 @@ class Command:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody uses just now."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Ports on loopback that nobody uses just now, and that no outgoing connection will have by chance.
+
+    Between this and the moment in which somebody listens there, or while that one is restarted, any other process might
+    connect somewhere, and the system would give it a port out of its range for that: these are below it.
+    """
+    candidates = chain(random.sample(_spared(), k=min(len(_spared()), 100 * count)), repeat(0, count))
+    sockets: list[socket.socket] = []
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
+        for port in candidates:
+            if len(sockets) == count:
+                break
+            each = socket.socket()
+            try:
+                each.bind(("127.0.0.1", port))
+                sockets.append(each)
+            except OSError:
+                each.close()
         return [each.getsockname()[1] for each in sockets]
     finally:
         for each in sockets:
             each.close()
+
+
+def _spared() -> range:
+    """What the system gives to nobody, as far as that can be told."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+            lowest = int(file.read().split()[0])
+    except OSError:
+        return range(0)
+    return range(max(10_000, lowest - 20_000), lowest)

@@ -135,17 +135,6 @@ def test_a_benchmark_measures_total_order_beside_fifo_and_both_beside_raw_socket
     assert cases["total_to_fifo_delivered"]["baseline"] == cases["fifo_delivered"]["median"] > 0
 
 
-def test_a_benchmark_measures_a_broker_alone_and_clustered_beside_a_raw_relay_and_nothing_is_lost() -> None:
-    measured = coterie("bench", "broker", "--nodes", "3", "--rounds", "1", "--seconds", "0.3", "--queued", "500")
-    assert measured["wrong"] == {}
-    cases = measured["cases"]
-    for name in ("coterie.persistent.confirmed", "coterie_3.persistent.confirmed", "coterie_3.latency.consume_p50"):
-        assert cases[name]["median"] > 0
-        assert cases[name]["baseline"] > 0
-    assert cases["coterie_3.persistent_apart.consumed"]["median"] > 0
-    assert cases["coterie_3.memory.queued"]["median"] > 0
-
-
 def test_a_sender_that_outruns_its_receiver_stays_within_bounds_on_both_sides() -> None:
     measured = coterie("bench", "memory", "--seconds", "4")
     assert measured["bounded"]
@@ -212,6 +201,14 @@ def test_the_benchmark_of_flush_messages_counts_and_plots_them(tmp_path: Path) -
         "bench state --size 1.5GiB",
         "bench state --rate 0",
         "bench state --message-size 7",
+        "bench broker --nodes 0",
+        "bench broker --nodes 3 --only throughput,x",
+        "bench broker --nodes 2 --only kill",
+        "bench broker --joined 0",
+        "bench broker --data /dev/null",
+        "bench broker --peer rabbitmq",
+        "bench broker --peer credit=5672",
+        "bench broker --peer rabbitmq=1",
     ],
 )
 def test_a_wrong_flag_is_one_line_and_exit_code_2(arguments: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -250,3 +252,29 @@ def test_entropy_has_the_size_asked_for() -> None:
         assert abs(runtime.wall() - time.time()) < 60
 
     with_runtime(scenario)
+
+
+LOGIN = """
+import asyncio, resource
+from coterie.broker.passwords import hashed
+from coterie.runtime.aio import AioRuntime, run
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+async def main():
+    runtime = AioRuntime("a")
+    before, done = resident(), asyncio.Event()
+    runtime.offload(lambda: hashed(b"guess", b"salt" * 4), lambda found: done.set())
+    await done.wait()
+    print(resident() - before)
+    await runtime.close()
+
+run(main())
+"""
+
+
+def test_what_a_password_takes_to_check_is_not_kept() -> None:
+    found = subprocess.run([sys.executable, "-c", LOGIN], capture_output=True, text=True, timeout=60, check=True)
+    assert int(found.stdout) < 8 << 20

@@ -132,6 +132,24 @@ def test_a_broker_whose_consumers_have_no_room_gives_the_queue_to_one_that_has()
     cluster.check_alike()
 
 
+def test_a_queue_that_came_back_early_goes_round_all_the_same() -> None:
+    cluster, a, b, c = started(ownership_time=1)
+    keeper = a.consume()
+    cluster.settle()
+    guest = b.consume(prefetch=2)
+    cluster.settle()
+    turns = 0
+    for number in range(160):
+        c.publish(f"m{number}")
+        cluster.run(0.05)
+        keeper.accept()
+        if len(guest.held) == 2:  # it has no room any more, so the queue goes back long before its time
+            guest.accept()
+            turns += 1
+    assert turns >= 4
+    cluster.check_alike()
+
+
 def test_a_queue_at_rest_does_not_go_round() -> None:
     cluster, a, b, _ = started()
     for host in (a, b):

@@ -358,7 +358,10 @@ class BrokerHandler(Cluster):
     def _share(self, queue: Queue, tenure: int, position: int) -> None:
         """Long enough, if anything has come meanwhile, or is left: nobody wants to wait for a queue at rest."""
         owners = self._core.handler.owners
-        if self._sharing.pop(queue, None) != tenure or owners is None or queue.deleted:
+        if self._sharing.get(queue) != tenure:
+            return  # it went and came back meanwhile, and the timer of this tenure is another one
+        del self._sharing[queue]
+        if owners is None or queue.deleted:
             return
         found = owners.of(queue)
         if found.owner is self._us and found.tenure == tenure:

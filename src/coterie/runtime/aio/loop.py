@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT = 32 << 20
+_LARGE = 8 << 20
 OFFLOAD_THREADS = 4
 OFFLOAD_PENDING = 4096
 """More work than this waiting for a thread is refused: whoever offloads must bound what it asks for."""
@@ -157,13 +158,14 @@ def calm_allocator() -> None:
     """Keep freed memory instead of giving it back at once, where the C library is glibc.
 
     Bundles of 60 KB come and go by the thousand a second; by its defaults glibc returns the top of the heap each time
-    it is free and asks for it again a moment later, which costs a page fault per 4 KiB.
+    it is free and asks for it again a moment later, which costs a page fault per 4 KiB. What is larger than any of
+    them, such as the 16 MiB that a password takes to check, is given back.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
-    mallopt(_M_MMAP_THRESHOLD, _KEPT)
+    mallopt(_M_MMAP_THRESHOLD, _LARGE)
     mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
