@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
@@ -36,7 +35,7 @@ _BODY = struct.Struct(">QQI")
 BATCH_MESSAGES = 2000
 """That one question asks for."""
 UNDER_WAY = 4
-"""Questions without answers."""
+"""Questions without answers, and answers that are not on disk yet."""
 AGAIN = 0.02
 """Seconds after which what an answer lacked is asked for again."""
 
@@ -59,6 +58,7 @@ class Filling:
         self._open = {*messages.values()}
         """Those that nobody has been asked for yet."""
         self._asked: dict[int, tuple[Address, dict[Place, Hollow]]] = {}
+        self._unwritten = 0
         self._questions = 0
         self._again: list[Hollow] = []
         self._said = False
@@ -105,7 +105,7 @@ class Filling:
 
     def _ask(self) -> None:
         members = [member for member in self._core.in_step if member != self._core.us]
-        while members and len(self._asked) < UNDER_WAY and not self._over:
+        while members and len(self._asked) + self._unwritten < UNDER_WAY and not self._over:
             wanted = dict(self._next())
             if not wanted:
                 return
@@ -157,6 +157,14 @@ class Filling:
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()
+        self._look()
+        self._unwritten += 1
+        store = self._core.broker.store
+        store.when_synced(store.written(), self._written)
+
+    def _written(self) -> None:
+        """An answer is on disk: as fast as that is done others are asked, whose disks may be the same."""
+        self._unwritten -= 1
         self._ask()
         self._look()
 
@@ -213,15 +221,25 @@ class Filling:
 
 
 def _in_order(messages: Iterable[Hollow]) -> dict[int, list[Hollow]]:
-    """By queue, the smallest first; each by rising positions."""
-    found: dict[Queue, list[tuple[int, Hollow]]] = {}
+    """By queue, the smallest first; each as it was told, which is from its front to its back."""
+    found: dict[Queue, list[Hollow]] = {}
+    alone: dict[Queue, tuple[int, ...]] = {}
     for message in messages:
-        message.needed_by = tuple(entry.queue.incarnation for entry in message.entries)
-        for entry in message.entries:
-            found.setdefault(entry.queue, []).append((entry.position, message))
+        entries = message.entries
+        if len(entries) == 1:
+            queue = entries[0].queue
+            if queue not in found:
+                found[queue] = []
+                alone[queue] = (queue.incarnation,)
+            found[queue].append(message)
+            message.needed_by = alone[queue]
+        else:
+            message.needed_by = tuple(entry.queue.incarnation for entry in entries)
+            for entry in entries:
+                found.setdefault(entry.queue, []).append(message)
+                alone.setdefault(entry.queue, (entry.queue.incarnation,))
     return {
-        queue.incarnation: [message for _, message in sorted(found[queue], key=itemgetter(0))]
-        for queue in sorted(found, key=lambda queue: (queue.bytes, queue.incarnation))
+        queue.incarnation: found[queue] for queue in sorted(found, key=lambda queue: (queue.bytes, queue.incarnation))
     }
 
 

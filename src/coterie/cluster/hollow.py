@@ -40,9 +40,9 @@ class Hollow(Message):
         super().__init__(exchange, key, route, header, blank(size), False, priority, ttl)
         self.will_persist = persistent
         self.is_hollow = True
-        self.entries: list[Entry] = []
+        self.entries: tuple[Entry, ...] = ()
         """Where it is, or was."""
-        self.letters: list[Hollow] = []
+        self.letters: tuple[Hollow, ...] = ()
         """What became of it where it died."""
         self.needed_by: tuple[int, ...] = ()
         """Queues that are not ready without it."""
@@ -55,7 +55,7 @@ class Hollow(Message):
             letter.exchange, letter.key, letter.route, letter.header, len(letter.body), letter.persistent,
             letter.priority, letter.ttl,
         )  # fmt: skip
-        self.letters.append(same)
+        self.letters += (same,)
         return same
 
     def places(self) -> Iterator[Entry]:
@@ -75,8 +75,8 @@ class Hollow(Message):
 
     def forget(self) -> None:
         """Nobody will ask any more where it is."""
-        self.entries.clear()
-        self.letters.clear()
+        self.entries = ()
+        self.letters = ()
 
 
 def is_hollow(entry: Entry) -> bool:
@@ -91,4 +91,4 @@ class Watch(QueueObserver):
         for entry in entries:
             message = entry.message
             if isinstance(message, Hollow) and message.is_hollow:
-                message.entries.append(entry)
+                message.entries += (entry,)

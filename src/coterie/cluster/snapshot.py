@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from coterie.cluster.message_handler import MessageHandler
     from coterie.cluster.ownership import Ownership
 
-CHUNK = 2000
-"""Messages."""
+CHUNK = 500
+"""Messages: what is made in one turn."""
 _CHUNK = struct.Struct(">QI")
 _ENTRY = struct.Struct(">QIIdBH?")
 """Position, size of the body, deliveries, seconds left, flags, which kind of message, redelivered."""
@@ -249,7 +249,7 @@ def read_chunk(
             exchange, key, route, header, persistent, priority, life = kinds[which]
             message = told[number, position] = Hollow(exchange, key, route, header, size, persistent, priority, life)
         entry = Entry(position, message, queue, size)
-        message.entries.append(entry)
+        message.entries += (entry,)
         entry.redelivered, entry.deliveries = redelivered, deliveries
         entry.expires = None if math.isnan(left) else now + left
         entries.append(entry)

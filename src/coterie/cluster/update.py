@@ -72,10 +72,17 @@ class Updates:
                 if turn != self._turn:
                     return
                 await channel.send(bytes((UPDATE, _CHUNK)) + chunk, member)
+                await self._others()
             if turn == self._turn:
                 await channel.send(bytes((UPDATE, _END)), member)
         except ChannelClosed:
             pass
+
+    def _others(self) -> Future[None]:
+        """Let others have their turn."""
+        future: Future[None] = self._core.runtime.future()
+        self._core.runtime.call_soon(future.set_result, None)
+        return future
 
     def _on_disk(self) -> Future[None]:
         """The other one gives up what it has: so first see to it that what we have is safe."""
