@@ -60,7 +60,7 @@ def test_load_is_measured_in_both_kinds_of_cluster_beside_a_broker_alone_and_the
 def test_a_node_joins_a_cluster_with_messages_and_has_them_all() -> None:
     measured = bench("--nodes", "3", "--only", "join", "--joins", "1", "--joined", "700", "--seconds", "0.2")
     assert measured["joined"] == 700
-    figures = ("in_step", "gap", "gap_before")
+    figures = ("serves", "in_step", "gap", "gap_before")
     check_beside(measured["cases"], "standalone", *(f"credit.join.{figure}" for figure in figures))
 
 

@@ -78,7 +78,10 @@ def _drain(stage: Stage, name: str, queue: str, port: int, sent: int) -> None:
 
 def _joins(stage: Stage) -> None:
     """All but one begin the cluster; the last one, which is empty, comes later."""
-    with stage.plan.ours(JOINED, size=stage.plan.nodes - 1) as nodes, working(CLIENTS) as (clients, _):
+    with (
+        stage.plan.ours(JOINED, size=stage.plan.nodes - 1, consoles=True) as nodes,
+        working(CLIENTS) as (clients, _),
+    ):
         new = nodes.each[-1]
         nodes.start(stage.plan.nodes - 1)
         queue = _steady(stage, clients, nodes)
@@ -88,9 +91,12 @@ def _joins(stage: Stage) -> None:
         new.up()
         up = time.monotonic()
         answer = heard(clients)
-        stage.measured.add(JOINED, "join", "in_step", (answer["at"] - began) * 1000)
-        stage.measured.add(JOINED, "join", "update", (answer["at"] - up) * 1000)
-        stage.measured.add(JOINED, "join", "gap", answer["gap"])
+        nodes.wait_in_step(new, PATIENCE)
+        in_step = time.monotonic()
+        stage.measured.add(JOINED, "join", "serves", (answer["at"] - began) * 1000)
+        stage.measured.add(JOINED, "join", "in_step", (in_step - began) * 1000)
+        stage.measured.add(JOINED, "join", "update", (in_step - up) * 1000)
+        stage.measured.add(JOINED, "join", "gap", max(answer["gap"], ask(clients, {"do": "gap"})["gap"]))
         _drain(stage, JOINED, queue, new.port, _stop(stage, clients, JOINED))
 
 
@@ -108,6 +114,7 @@ def _starts(stage: Stage) -> None:
         node.up()
         up = time.monotonic()
         served = ask(stage.load, {"do": "serve", "ports": [node.port], "patience": PATIENCE})["at"]
+        stage.measured.add(ALONE, "join", "serves", (served - began) * 1000)
         stage.measured.add(ALONE, "join", "in_step", (served - began) * 1000)
         stage.measured.add(ALONE, "join", "update", (served - up) * 1000)
         _drain(stage, ALONE, queue, node.port, sent)

@@ -16,7 +16,7 @@ UNITS = {
     "confirmed": "messages/s", "consumed": "messages/s", "written": "messages/s", "cpu": "broker CPU us per message",
     "confirm_p50": "us", "confirm_p99": "us", "consume_p50": "us", "consume_p99": "us",
     "idle": "MiB", "queued": "MiB",
-    "in_step": "ms", "update": "ms", "gap_before": "ms", "gap": "ms",
+    "serves": "ms", "in_step": "ms", "update": "ms", "gap_before": "ms", "gap": "ms",
     "delivery": "ms", "held": "ms", "confirm": "ms",
 }  # fmt: skip
 

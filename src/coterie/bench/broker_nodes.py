@@ -20,12 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 from types import TracebackType
+from typing import Any
 
 from coterie.errors import CoterieError, UserError
 from coterie.workers import Message, Worker, free_ports
 
 START_TIMEOUT = 60.0
 CONSOLE_TIMEOUT = 10.0
+LOOK_AGAIN = 0.01
 _LISTENS = "0A"
 """The state of a socket, as the kernel's tables write it."""
 
@@ -183,15 +185,19 @@ class Nodes:
 
     def oldest(self, asked: Node) -> Node:
         """Who keeps the time and updates others, as one of them sees it."""
-        request = urllib.request.Request(f"http://{asked.console}/api/cluster")
-        request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
-        with urllib.request.urlopen(request, timeout=CONSOLE_TIMEOUT) as answer:
-            members = json.load(answer)["members"]
-        names = {member["name"] for member in members if member["oldest"]}
+        names = {member["name"] for member in _members(asked) if member["oldest"]}
         for node in self.each:
             if node.name in names:
                 return node
         raise CoterieError(f"{asked.name} does not know who is the oldest broker of the cluster")
+
+    def wait_in_step(self, node: Node, patience: float) -> None:
+        """Until it has everything, as it says itself."""
+        deadline = time.monotonic() + patience
+        while not any(member["this"] and member["state"] == "in step" for member in _members(node)):
+            if time.monotonic() > deadline:
+                raise CoterieError(f"{node.name} was not in step after {patience:g} s")
+            time.sleep(LOOK_AGAIN)
 
     def __enter__(self) -> Nodes:
         return self
@@ -200,3 +206,11 @@ class Nodes:
         for node in self.each:
             node.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _members(asked: Node) -> list[dict[str, Any]]:
+    request = urllib.request.Request(f"http://{asked.console}/api/cluster")
+    request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
+    with urllib.request.urlopen(request, timeout=CONSOLE_TIMEOUT) as answer:
+        members: list[dict[str, Any]] = json.load(answer)["members"]
+    return members

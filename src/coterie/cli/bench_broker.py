@@ -28,7 +28,8 @@ parts (--only):
   latency     500 messages a second: from publish to confirm and to consume; ..._apart: consumers on another node
   memory      of the largest process: idle, and with --queued messages
   join        an empty node joins a cluster that has --joined messages while 500 a second are published: until clients
-              are let in there, and the longest time between two confirms, then and before; standalone: it is started
+              are let in there, until it has everything, and the longest time between two confirms, then and before;
+              standalone: it is started
   kill        kill -9 of a node that serves a consumer: until another one delivers what was published later, until what
               it held has come again, until a publisher that connects elsewhere at once has its first confirm;
               standalone: it is started again at once
