@@ -334,20 +334,6 @@ class Vhost(Switchboard):
                 queue.enqueue(messages)
         self._note(before)
 
-    def apply_step(self, data: Buffer) -> Answer:
-        """Of another broker's link: messages and the mark that covers them are one unit."""
-        step = self.read_step(data)
-        if not isinstance(step, Step):
-            return step
-        before = self.store.written()
-        self.store.begin()
-        try:
-            answer = replica.take(self, step)
-        finally:
-            self.store.end()
-        self._note(before)
-        return answer
-
     def apply_transaction(self, transaction: Transaction) -> None:
         before = self.store.written()
         if self.traced is not None:
@@ -368,6 +354,20 @@ class Vhost(Switchboard):
         if self.traced is not None:
             self.traced.applied()
         self._note(before)
+
+    def apply_step(self, data: Buffer) -> Answer:
+        """Of another broker's link: messages and the mark that covers them are one unit."""
+        step = self.read_step(data)
+        if not isinstance(step, Step):
+            return step
+        before = self.store.written()
+        self.store.begin()
+        try:
+            answer = replica.take(self, step)
+        finally:
+            self.store.end()
+        self._note(before)
+        return answer
 
     def _note(self, before: int) -> None:
         written = self.store.written()

@@ -56,7 +56,7 @@ class Feed(QueueObserver):
             self.queue.observers.remove(self)
 
     def compare(self, present: Sequence[Range]) -> None:
-        """The other side has these positions: what is not here any more is to go there."""
+        """The other side has these positions: what is not here any more is to go there, and is to be told at once."""
         here = self.queue.entries
         for first, last in present:
             at = first
@@ -69,7 +69,6 @@ class Feed(QueueObserver):
                     end += 1
                 self.gone.add(at, end)
                 at = end + 1
-        self._check()
 
     # What happens in the queue.
 

@@ -25,6 +25,7 @@ from coterie.log import Log
 from coterie.replication import steps
 from coterie.replication.client import Client
 from coterie.replication.feed import Feed
+from coterie.replication.ranges import Range
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -289,16 +290,20 @@ class Link:
             self._refuse(queue.name, str(answer["error"]))
             return
         feed.begin(mark)
-        feed.compare(answer["present"])
         self._feeds[queue.name] = feed
         self._refused.pop(queue.name, None)
-        while answer["upto"] < mark:
+        while not feed.broken:
+            feed.compare(answer["present"])
+            while feed.gone:
+                gone = feed.gone.take(TOLD_RANGES)
+                await client.wait(self._settled)
+                await self._tell_gone(client, feed, gone)
             after = answer["upto"]
+            if after >= mark:
+                return
             answer = await self._ask(client, steps.PRESENT, queue=queue.name, session=feed.session, after=after)
             if "error" in answer:
                 feed.broken = str(answer["error"])
-                return
-            feed.compare(answer["present"])
 
     def _refuse(self, name: str, why: str) -> None:
         before = self._refused.get(name, ("", 0.0))[0]
@@ -316,23 +321,25 @@ class Link:
         found = await self._read(client, queue, entries)
         await client.wait(self._settled)
         if gone:
-            await client.room()
-            said: dict[str, object] = {"queue": queue.name, "session": feed.session, "ranges": gone}
-            step = steps.encode(steps.REMOVE, self._source, said)
-            feed.under_way += 1
-            client.publish(step, lambda taken: self._confirmed(feed, 0, taken))
-            self.removals += len(gone)
+            await self._tell_gone(client, feed, gone)
         if found:
             await client.room()
             positions = [entry.position for entry, _ in found]
             messages = [message for _, message in found]
-            said = {"queue": queue.name, "session": feed.session}
+            said: dict[str, object] = {"queue": queue.name, "session": feed.session}
             step = steps.encode(steps.ENQUEUE, self._source, said, positions, messages)
             feed.under_way += 1
             client.publish(step, lambda taken: self._confirmed(feed, upto, taken))
             self.messages += len(found)
         else:
             feed.skip(upto)
+
+    async def _tell_gone(self, client: Client, feed: Feed, gone: list[Range]) -> None:
+        await client.room()
+        said: dict[str, object] = {"queue": feed.queue.name, "session": feed.session, "ranges": gone}
+        feed.under_way += 1
+        client.publish(steps.encode(steps.REMOVE, self._source, said), lambda taken: self._confirmed(feed, 0, taken))
+        self.removals += len(gone)
 
     async def _read(self, client: Client, queue: Queue, entries: list[Entry]) -> list[tuple[Entry, Message]]:
         if not entries:
