@@ -53,10 +53,12 @@ def test_what_was_published_and_taken_while_the_link_was_cut_is_made_up_for() ->
     two.source.publish(*numbers(21, 40))
     two.source.get(30)
     two.run(1.0)
+    link = two.source.host.links.links[0]
+    assert link.status().behind == 10
     heal()
     assert two.until_same() == {"q": numbers(31, 40)}
-    sent = two.source.host.links.links[0].messages
-    assert sent == 30, "what left before it was sent is never sent"
+    assert link.messages == 30, "what left before it was sent is never sent"
+    assert link.status().behind == 0
 
 
 @pytest.mark.parametrize("power", [False, True])

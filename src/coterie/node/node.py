@@ -165,7 +165,7 @@ class Node:
 
         name, data, settings = self.config.name, self.config.data, self.config.console
         parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
-        return Console(Context(name, data, *parts, settings, core=self.core, drain=self.drain))
+        return Console(Context(name, data, *parts, settings, core=self.core, drain=self.drain, links=self.links))
 
     @property
     def endpoints(self) -> list[Endpoint]:

@@ -317,7 +317,7 @@ class Client(StreamHandler):
         if code == CONNECTION_FORCED or not hint:
             self.fail(f"the other side says: {text}")
         else:
-            self.fail(f"the other side says: {text}: {hint}")
+            self.fail(f"the other side says: {text.rstrip('.')}: {hint}")
 
     def _settled(self, tag: int, multiple: bool, taken: bool) -> None:
         first = self._published - len(self._unconfirmed) + 1

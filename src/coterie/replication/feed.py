@@ -26,6 +26,11 @@ WALK: Final = 4096
 """Positions that are looked at in one go: there may be none among them."""
 
 
+def behind(queue: Queue, confirmed: int) -> int:
+    """Messages that the other side may not have, if it has everything up to that position; at most so many."""
+    return min(len(queue.entries), max(0, queue.next_position - 1 - confirmed))
+
+
 class Feed(QueueObserver):
     """Of one queue, in one session of a link."""
 
@@ -111,8 +116,7 @@ class Feed(QueueObserver):
 
     @property
     def behind(self) -> int:
-        """Messages that the other side does not have for sure; at most so many."""
-        return min(len(self.queue.entries), max(0, self.queue.next_position - 1 - self.confirmed))
+        return behind(self.queue, self.confirmed)
 
     @property
     def has_more(self) -> bool:

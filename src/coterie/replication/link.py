@@ -24,7 +24,7 @@ from coterie.errors import CoterieError
 from coterie.log import Log
 from coterie.replication import steps
 from coterie.replication.client import Client
-from coterie.replication.feed import Feed
+from coterie.replication.feed import Feed, behind
 from coterie.replication.ranges import Range
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ class LinkStatus:
     """Ranges of positions that it has told as gone."""
     queues: tuple[FollowerStatus, ...]
 
+    @property
+    def behind(self) -> int:
+        return sum(each.behind for each in self.queues)
+
 
 class Link:
     """To one destination."""
@@ -90,6 +94,8 @@ class Link:
         self._source = ""
         self._client: Client | None = None
         self._feeds: dict[str, Feed] = {}
+        self._left_at: dict[str, tuple[int, int]] = {}
+        """By queue: its incarnation, and up to where it was confirmed when there was a link last."""
         self._refused: dict[str, tuple[str, float]] = {}
         """By queue: why the other side does not take it, and when to ask again."""
         self._looked: tuple[Vhost, int] | None = None
@@ -160,7 +166,7 @@ class Link:
             client.close()
             self._client = None
             for feed in self._feeds.values():
-                feed.stop()
+                self._drop(feed)
             self._feeds.clear()
             self._refused.clear()
 
@@ -259,7 +265,7 @@ class Link:
         wanted = self._wanted()
         for name, feed in list(self._feeds.items()):
             if wanted.get(name) is not feed.queue or feed.broken:
-                feed.stop()
+                self._drop(feed)
                 del self._feeds[name]
                 if feed.broken:
                     log.warning("replication: a queue begins anew", queue=name, why=feed.broken)
@@ -270,6 +276,11 @@ class Link:
         for name, queue in wanted.items():
             if name not in self._feeds and self._refused.get(name, ("", 0.0))[1] <= now:
                 await self._begin_feed(client, queue)
+
+    def _drop(self, feed: Feed) -> None:
+        feed.stop()
+        if not feed.queue.deleted:
+            self._left_at[feed.queue.name] = feed.queue.incarnation, feed.confirmed
 
     async def _begin_feed(self, client: Client, queue: Queue) -> None:
         feed = Feed(queue, self._runtime.entropy(8).hex(), self._wake_up)
@@ -291,6 +302,7 @@ class Link:
             return
         feed.begin(mark)
         self._feeds[queue.name] = feed
+        self._left_at.pop(queue.name, None)
         self._refused.pop(queue.name, None)
         while not feed.broken:
             feed.compare(answer["present"])
@@ -367,10 +379,12 @@ class Link:
             FollowerStatus(name, feed.broken or "running", feed.sent, feed.confirmed, feed.behind)
             for name, feed in self._feeds.items()
         ]
-        for name, (why, _) in self._refused.items():
-            vhost = self._broker.vhosts.get(self._settings.vhost)
-            queue = None if vhost is None else vhost.queues.get(name)
-            queues.append(FollowerStatus(name, why, 0, 0, 0 if queue is None else len(queue.entries)))
+        for name, queue in self._wanted().items() if self.state != "idle" else ():
+            if name not in self._feeds:
+                incarnation, confirmed = self._left_at.get(name, (0, 0))
+                confirmed = confirmed if incarnation == queue.incarnation else 0
+                why = self._refused.get(name, (self.state, 0.0))[0]
+                queues.append(FollowerStatus(name, why, confirmed, confirmed, behind(queue, confirmed)))
         blocked = "" if self._client is None else self._client.blocked
         why = self.why or (f"the other side takes nothing now: {blocked}" if blocked else "")
         return LinkStatus(
