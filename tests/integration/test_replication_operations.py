@@ -25,6 +25,13 @@ QUICK = {
 }
 
 
+def link_to(target: Running) -> dict[str, str]:
+    """By a user there who may do just what a link needs."""
+    ours = r"^coterie\.replication$"
+    name, password = target.add_user("link", "", ours, ours, "^$")
+    return {"COTERIE_REPLICATION_TO": f"amqp://{name}:{password}@{target.amqp}"}
+
+
 def told(node: Running, *arguments: str, expect: int = 0) -> Any:
     return json.loads(node.command(*arguments, "--json", expect=expect).stdout)
 
@@ -43,10 +50,7 @@ def count(channel: Callable[[], Any], queue: str = "r") -> int:
 
 
 def test_operators_see_a_link_and_its_lag_and_promote_what_follows() -> None:
-    with (
-        Running() as target,
-        Running(environment={**QUICK, "COTERIE_REPLICATION_TO": f"amqp://{target.amqp}"}) as source,
-    ):
+    with Running() as target, Running(environment=QUICK | link_to(target)) as source:
         channel = source.channel()
         channel.confirm_delivery()
         channel.queue_declare("r", durable=True)

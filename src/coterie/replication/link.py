@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.broker import records
 from coterie.broker.policy import REPLICATE
@@ -76,6 +76,15 @@ class LinkStatus:
     @property
     def behind(self) -> int:
         return sum(each.behind for each in self.queues)
+
+
+class Portion(NamedTuple):
+    """What is to be told of one queue, when nobody can undo it any more."""
+
+    feed: Feed
+    gone: list[Range]
+    upto: int
+    found: list[tuple[Entry, Message]]
 
 
 class Link:
@@ -194,12 +203,7 @@ class Link:
         while client.over is None:
             self._woken = False
             await self._choose(client)
-            busy = False
-            for feed in list(self._feeds.values()):
-                if not feed.broken and feed.has_more:
-                    busy = True
-                    await self._feed(client, feed)
-            if not busy and not self._woken:
+            if not await self._round(client) and not self._woken:
                 await client.wait(self._until_woken)
         raise client.over
 
@@ -325,24 +329,42 @@ class Link:
 
     # Messages.
 
-    async def _feed(self, client: Client, feed: Feed) -> None:
+    async def _round(self, client: Client) -> bool:
+        """Something of each queue that has more, and one wait for all of it. False: nobody has."""
+        portions: list[Portion] = []
+        size = 0
+        for name, feed in list(self._feeds.items()):
+            if feed.broken or not feed.has_more:
+                continue
+            gone = feed.gone.take(TOLD_RANGES)
+            entries = feed.walk(self._settings.batch_bytes)
+            upto = feed.sent
+            portions.append(Portion(feed, gone, upto, await self._read(client, feed.queue, entries)))
+            if name in self._feeds:
+                self._feeds[name] = self._feeds.pop(name)  # others are before it next time
+            size += sum(entry.size for entry in entries)
+            if size >= self._settings.window * self._settings.batch_bytes:
+                break
+        if portions:
+            await client.wait(self._settled)
+        for portion in portions:
+            await self._send(client, portion)
+        return bool(portions)
+
+    async def _send(self, client: Client, portion: Portion) -> None:
         """What has left, then what is next."""
-        queue, gone = feed.queue, feed.gone.take(TOLD_RANGES)
-        entries = feed.walk(self._settings.batch_bytes)
-        upto = feed.sent
-        found = await self._read(client, queue, entries)
-        await client.wait(self._settled)
-        if gone:
-            await self._tell_gone(client, feed, gone)
-        if found:
+        feed, upto = portion.feed, portion.upto
+        if portion.gone:
+            await self._tell_gone(client, feed, portion.gone)
+        if portion.found:
             await client.room()
-            positions = [entry.position for entry, _ in found]
-            messages = [message for _, message in found]
-            said: dict[str, object] = {"queue": queue.name, "session": feed.session}
+            positions = [entry.position for entry, _ in portion.found]
+            messages = [message for _, message in portion.found]
+            said: dict[str, object] = {"queue": feed.queue.name, "session": feed.session}
             step = steps.encode(steps.ENQUEUE, self._source, said, positions, messages)
             feed.under_way += 1
             client.publish(step, lambda taken: self._confirmed(feed, upto, taken))
-            self.messages += len(found)
+            self.messages += len(messages)
         else:
             feed.skip(upto)
 
