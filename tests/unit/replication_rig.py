@@ -149,9 +149,20 @@ class Side:
         return self.host.vhost.queues[name]
 
     def declare(self, name: str = "q", arguments: Table | None = None) -> None:
+        """A broker that is cut off does not answer: then another one is asked."""
         answers: list[object] = []
-        self.host.vhost.declare_queue(name, QueueSpec(True, False, False, arguments or {}), False, None, answers.append)
-        self.two.until(lambda: bool(answers))
+        spec = QueueSpec(True, False, False, arguments or {})
+        for tries in range(30):
+            serving = self.serving
+            if serving:
+                host = serving[tries % len(serving)]
+                host.vhost.declare_queue(name, spec, False, None, answers.append)
+            end = self.two.world.time + 2.0
+            while not answers and self.two.world.time < end:
+                self.two.run(0.01)
+            if answers:
+                return
+        raise AssertionError("nobody declares it")
 
     def publish(self, *bodies: str, key: str = "q", **properties: object) -> list[str]:
         """A list that gets those that are confirmed."""
@@ -209,11 +220,16 @@ class Two:
 
     def cut(self) -> Callable[[], None]:
         """No bytes between the sides, until the returned function is called."""
+        return self._block([(one, other) for one in self.source.nodes for other in self.target.nodes])
+
+    def part(self, side: Side, number: int) -> Callable[[], None]:
+        """No bytes between one broker of a cluster and the others of it, until the returned function is called."""
+        alone = side.nodes[number]
+        return self._block([(alone, other) for other in side.nodes if other is not alone])
+
+    def _block(self, pairs: list[tuple[Node, Node]]) -> Callable[[], None]:
         links = [
-            self.fabric.link(*pair)
-            for one in self.source.nodes
-            for other in self.target.nodes
-            for pair in ((one.name, other.name), (other.name, one.name))
+            self.fabric.link(*pair) for one, other in pairs for pair in ((one.name, other.name), (other.name, one.name))
         ]
         for link in links:
             link.block()

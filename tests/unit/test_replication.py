@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from replication_rig import Two
 
+from coterie.broker.message import make_message
 from coterie.broker.policy import Policy
+from coterie.broker.publish import Publish
 from coterie.errors import UserError
 from coterie.replication import feed as feeds
 from coterie.replication.address import parse_destinations
@@ -231,6 +233,27 @@ def test_two_targets_in_one_setting_are_two_links() -> None:
             parse_destinations(wrong)
 
 
+def test_what_a_cut_off_broker_has_ordered_alone_is_never_sent() -> None:
+    two = Two(source=3, heartbeat=1)
+    two.source.declare()
+    two.source.publish("1", "2")
+    two.until_same()
+    number = two.source.linking
+    alone = two.source.hosts[number]
+    heal = two.part(two.source, number)
+    alone.vhost.publish([Publish(make_message("", "q", b"never held"))], lambda: None)
+    alone.vhost.get("q", two, True, lambda _: None)
+    two.run(0.5)
+    assert alone.bodies("q") == ["2", "never held"], "it has ordered that, alone"
+    assert two.contents(two.target) == {"q": ["1", "2"]}
+    two.until(lambda: not alone.serves)
+    two.source.publish("3")
+    two.until(lambda: two.contents(two.target) == {"q": ["1", "2", "3"]})
+    heal()
+    two.until(lambda: len(two.source.serving) == 3)
+    assert two.until_same() == {"q": ["1", "2", "3"]}
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_breaks_in_the_end_both_sides_are_the_same(seed: int) -> None:
     storm(Two(seed, heartbeat=1, batch_bytes=400, window=3), steps=60)
@@ -276,13 +299,14 @@ def storm(two: Two, steps: int) -> None:
         side = chance.choice((two.source, two.target))
         if what < 0.14:
             # Of a cluster, one at a time: without a majority nobody could go on.
-            if all(node.alive for node in side.nodes) and len(side.serving) == len(side.nodes):
+            if all(node.alive for node in side.nodes) and len(side.serving) == len(side.nodes) and heal is None:
                 side.kill(chance.randrange(len(side.nodes)), power=chance.random() < 0.5)
         elif what < 0.3:
             side.start()
         elif what < 0.4:
             if heal is None:
-                heal = two.cut()
+                whole = len(side.nodes) > 1 and len(side.serving) == len(side.nodes)
+                heal = two.part(side, chance.randrange(3)) if whole and chance.random() < 0.7 else two.cut()
             else:
                 heal()
                 heal = None

@@ -183,7 +183,8 @@ class Client(StreamHandler):
         """In good order, as far as that needs no answer."""
         if self._stream is not None and self.over is None:
             self._send("connection.close", 0, reply_code=200, reply_text="the link ends")
-            self._stream.close()
+            stream, self._stream = self._stream, None
+            stream.close()
         self.fail("closed by this side")
 
     # Calls, questions and publishes.
