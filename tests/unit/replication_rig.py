@@ -21,6 +21,7 @@ from coterie.broker.broker import Broker
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
+from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import QueueSpec
 from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import Users, UserSettings
@@ -53,7 +54,7 @@ class Host:
             settings = ClusterSettings(size=len(side.nodes))
             self.core = Core(runtime, settings)
         self.store = LogStore(runtime, STORE)
-        self.broker = Broker(runtime, None, self.store, None if self.core is None else self.core.interface)
+        self.broker = Broker(runtime, side.two.broker, self.store, None if self.core is None else self.core.interface)
         users = Users(runtime, self.store, UserSettings(loopback_users=()))
         users.restore([quick_user("guest")])
         self.server = Server(runtime, self.broker, users)
@@ -195,7 +196,10 @@ class Side:
 class Two:
     """Both sides."""
 
-    def __init__(self, seed: int = 1, source: int = 1, target: int = 1, start: bool = True, **settings: object) -> None:
+    def __init__(
+        self, seed: int = 1, source: int = 1, target: int = 1, resident: int = 16 << 20, **settings: object
+    ) -> None:
+        self.broker = BrokerSettings(queue_resident_max=resident)
         self.world = World(seed, "test", lambda event: None)
         self.fabric = Fabric(self.world)
         self.target = Side(self, "t", target, ReplicationSettings())
@@ -203,10 +207,9 @@ class Two:
         given = {"queues": "^q", "retry_min": 0.1, "retry_max": 1.0, "look_interval": 0.2, "connect_timeout": 2.0}
         replication = ReplicationSettings(to=f"amqp://guest:guest@{hosts}/", **{**given, **settings})  # type: ignore[arg-type]
         self.source = Side(self, "s", source, replication)
-        if start:
-            self.target.start()
-            self.source.start()
-            self.until(lambda: len(self.target.serving) == target and len(self.source.serving) == source)
+        self.target.start()
+        self.source.start()
+        self.until(lambda: len(self.target.serving) == target and len(self.source.serving) == source)
 
     def run(self, seconds: float) -> None:
         self.world.run(self.world.time + seconds)

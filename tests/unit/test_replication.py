@@ -233,6 +233,49 @@ def test_two_targets_in_one_setting_are_two_links() -> None:
             parse_destinations(wrong)
 
 
+def test_long_queues_whose_messages_are_on_disk_only_are_replicated_and_removed() -> None:
+    two = Two(resident=2000, batch_bytes=1000)
+    heal = two.cut()
+    two.source.declare()
+    for first in range(0, 300, 10):
+        two.source.publish(*(f"{number:0100}" for number in range(first, first + 10)))
+        two.run(0.02)
+    assert two.source.queue().pager.paged > 200
+    two.run(3.0)
+    heal()
+    two.until(lambda: "q" in two.target.host.vhost.queues and len(two.target.queue().entries) == 300)
+    two.until(lambda: two.target.queue().pager.paged > 200)
+    two.source.get(1)
+    two.source.host.vhost.purge("q", lambda _: None)
+    two.source.publish("after")
+    assert two.until_same() == {"q": ["after"]}
+
+
+def test_a_message_that_is_larger_than_a_frame_and_a_batch_is_replicated() -> None:
+    two = Two(batch_bytes=1000)
+    two.source.declare()
+    large = "x" * 400_000
+    two.source.publish("small", large, "", "small too")
+    assert two.until_same() == {"q": ["small", large, "", "small too"]}
+
+
+def test_a_target_that_takes_nothing_is_waited_for() -> None:
+    two = Two(heartbeat=1)
+    two.source.declare()
+    two.source.publish("1")
+    two.until_same()
+    two.target.host.broker.set_alarm("disk", True)
+    two.source.publish("2")  # it notices by the first step that comes: that one is taken, and nothing after it
+    two.run(0.5)
+    two.source.publish("3")
+    two.run(10.0)
+    status = two.source.host.links.links[0].status()
+    assert (status.state, status.behind) == ("running", 1)
+    assert "takes nothing now: low on disk" in status.why
+    two.target.host.broker.set_alarm("disk", False)
+    assert two.until_same() == {"q": ["1", "2", "3"]}
+
+
 def test_what_a_cut_off_broker_has_ordered_alone_is_never_sent() -> None:
     two = Two(source=3, heartbeat=1)
     two.source.declare()
