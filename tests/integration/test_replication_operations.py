@@ -82,9 +82,9 @@ def test_operators_see_a_link_and_its_lag_and_promote_what_follows() -> None:
         assert "follows no other queue" in source.command("replication", "promote", "r", expect=1).stderr
         target.stop(signal.SIGKILL)
         eventually("it is down", lambda: link_state(source.console) == "waiting")
+        eventually("it tells why", lambda: "is a broker up there" in source.get("/api/replication")[0]["why"])
         (link,) = told(source, "replication", expect=1)["links"]
         assert link["behind"] == 1
-        assert link["why"]
         metrics = source.ask("GET", "/metrics").body.decode()
         assert f'coterie_replication_messages_behind{{to="{link["to"]}"}} 1' in metrics
 

@@ -93,6 +93,7 @@ class Client(StreamHandler):
         self._frame_max = FRAME_MAX
         self._beat: Timer | None = None
         self._heard = runtime.now()
+        self._opened = False
         self.blocked = ""
         """Why the other side takes nothing just now."""
         self.over: Unreachable | None = None
@@ -162,6 +163,7 @@ class Client(StreamHandler):
             )
             await self.call("confirm.select", "confirm.select-ok")
             await self.call("basic.consume", "basic.consume-ok", queue=REPLY_TO, no_ack=True)
+            self._opened = True
         finally:
             late.cancel()
 
@@ -261,7 +263,7 @@ class Client(StreamHandler):
 
     def closed(self, reason: CloseReason) -> None:
         self._stream = None
-        self.fail(reason.value)
+        self.fail(reason.value if self._opened else f"{reason.value}: is a broker up there, as replication.to says?")
 
     def received(self, data: Buffer) -> None:
         self._heard = self._runtime.now()
