@@ -24,6 +24,7 @@ from coterie.errors import UserError
 from coterie.group.presets import REGISTRY, preset
 from coterie.group.stack import Layer, parse_toml
 from coterie.node.settings import ListenSettings
+from coterie.replication.settings import ReplicationSettings
 from coterie.settings import describe, load, setting, suggest
 
 PREFIX: Final = "COTERIE_"
@@ -67,6 +68,7 @@ SECTIONS: Final[dict[str, type]] = {
     "users": UserSettings,
     "console": ConsoleSettings,
     "cluster": ClusterSettings,
+    "replication": ReplicationSettings,
 }
 PLAIN_FLAGS: Final = frozenset({"node", "listen"})
 """Sections whose flags have no prefix: --data, --amqp; the others' do: --store-segment-bytes."""
@@ -86,6 +88,7 @@ class Config:
     users: UserSettings
     console: ConsoleSettings
     cluster: ClusterSettings
+    replication: ReplicationSettings
 
     def layers(self) -> list[Layer]:
         """The stack to build. The node's secret is on every layer that takes one and has none of its own."""

@@ -79,7 +79,7 @@ def _whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
     return check
 
 
-def _flag(value: object) -> str:
+def flag(value: object) -> str:
     return "" if isinstance(value, bool) else f"true or false is due, not a {type_name(value)}"
 
 
@@ -108,7 +108,7 @@ QUEUE_CHECKS: Final[Mapping[str, Check]] = {
     DEAD_EXCHANGE: _text,
     DEAD_KEY: _text,
     MAX_PRIORITY: _whole(0, PRIORITY_MAX),
-    SINGLE_ACTIVE: _flag,
+    SINGLE_ACTIVE: flag,
     LAST_VALUE_KEY: _text,
     DELIVERY_LIMIT: _whole(0),
     QUEUE_TYPE: _one_of(*QUEUE_TYPES),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from coterie.broker.transaction import Transaction
     from coterie.broker.vhost import Vhost
     from coterie.broker.wiring import Change
+    from coterie.replication.steps import Answer
     from coterie.runtime.base import Runtime
 
 R = TypeVar("R")
@@ -56,6 +57,10 @@ class Cluster(ABC):
     def keeps_time(self) -> bool:
         """Whether it is for this broker to say that something has expired."""
         return True
+
+    def when_held(self, call: Callable[[], None]) -> None:
+        """Once nothing that was applied here until now can be undone by others: then it may leave the cluster."""
+        call()
 
     def opened(self, queue: Queue) -> None:
         """There is a new queue."""
@@ -106,6 +111,10 @@ class Cluster(ABC):
         self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
     ) -> None:
         """All of it in one step, or nothing."""
+
+    @abstractmethod
+    def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
+        """A step of another broker's link (`Vhost.apply_step`), with its answer when it is safe."""
 
     @abstractmethod
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
@@ -175,6 +184,10 @@ class NullCluster(Cluster):
     ) -> None:
         vhost.apply_transaction(transaction)
         vhost.when_safe(done)
+
+    def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
+        answer = vhost.apply_step(step)
+        vhost.when_safe(lambda: done(answer))
 
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
         answer = broker.apply_administration(said)

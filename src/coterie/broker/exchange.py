@@ -16,7 +16,7 @@ from typing import Final
 from coterie.amqp.codes import PRECONDITION_FAILED
 from coterie.amqp.tables import encode_table
 from coterie.broker.arguments import ALTERNATE
-from coterie.broker.specs import DIRECT, FANOUT, HEADERS, TOPIC, Binding, Destination, ExchangeSpec
+from coterie.broker.specs import DIRECT, FANOUT, HEADERS, REPLICATION, TOPIC, Binding, Destination, ExchangeSpec
 from coterie.broker.topic import TopicTrie
 from coterie.errors import ProtocolError
 
@@ -156,6 +156,24 @@ class HeadersExchange(Exchange):
         del self._matchers[identity]
 
 
+class ReplicationExchange(Exchange):
+    """What is published to it are steps of another broker's link, for queues that follow (`coterie.replication`)."""
+
+    def check(self, binding: Binding) -> None:
+        raise ProtocolError(
+            PRECONDITION_FAILED, f"exchange '{self.name}' takes no bindings: each step that comes to it names its queue"
+        )
+
+    def route(self, key: str, headers: Headers) -> Iterable[Target]:
+        return ()
+
+    def _link(self, identity: BindingId, binding: Binding) -> None:
+        pass
+
+    def _unlink(self, identity: BindingId, binding: Binding) -> None:
+        pass
+
+
 def _matcher(arguments: Headers) -> Callable[[Headers], bool]:
     match = str(arguments.get("x-match", "all"))
     with_x = match.endswith("-with-x")
@@ -188,6 +206,7 @@ _KINDS: Final[dict[str, type[Exchange]]] = {
     FANOUT: FanoutExchange,
     TOPIC: TopicExchange,
     HEADERS: HeadersExchange,
+    REPLICATION: ReplicationExchange,
 }
 
 

@@ -51,6 +51,11 @@ class Limits:
         return self.bounded and self.overflow in (arguments.REJECT, arguments.REJECT_DEAD)
 
 
+FOLLOWING: Final = Limits(max_length=0, overflow=arguments.REJECT)
+"""Of a queue that follows one of another broker: full for every publisher, and nothing leaves it by a rule of its own.
+What comes from there is not asked about."""
+
+
 def effective(given: Arguments, policy: Mapping[str, object], operator: Mapping[str, object]) -> Limits:
     """The limits of a queue with these arguments under these policies (their definitions; empty: none)."""
     found: dict[str, object] = {}

@@ -23,9 +23,12 @@ _IGNORED: Final = frozenset(
 )  # fmt: skip
 """Keys of RabbitMQ that definitions may carry and that have no meaning here."""
 
+REPLICATE: Final = "replicate"
+"""Whether the links of this broker take a queue along."""
 CHECKS: Final[Mapping[str, Check]] = {
     **{key: arguments.QUEUE_CHECKS[f"x-{key}"] for key in (*NUMBERS, *WORDS)},
     arguments.ALTERNATE: arguments.EXCHANGE_CHECKS[arguments.ALTERNATE],
+    REPLICATE: arguments.flag,
 }
 PATTERN_MAX: Final = 1024
 

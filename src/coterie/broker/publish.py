@@ -45,6 +45,8 @@ class Batch:
         self.refused: Routed = {}
         """What each full queue did not take."""
         self.replies: list[tuple[PseudoQueue, Message]] = []
+        self.steps: list[Publish] = []
+        """Of another broker's link, for queues that follow."""
         self.adders: dict[bytes, Callable[[Message], None]] = {}
         """For routes to one queue that takes everything: how to add one more."""
         self._vhost = vhost
@@ -66,6 +68,8 @@ class Batch:
             pseudo = self._vhost.pseudo.get(message.key) if not message.exchange else None
             if pseudo is not None:
                 self.replies.append((pseudo, message))
+            elif self._commit is not None and self._vhost.takes_steps(message.exchange):
+                self.steps.append(publish)
             else:
                 publish.unroutable = True
             return

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from coterie.broker.message import Message
     from coterie.broker.specs import QueueSpec
     from coterie.broker.vhost import Vhost
+    from coterie.replication.replica import Replica
     from coterie.runtime.base import Runtime
 
 _position = attrgetter("position")
@@ -76,6 +77,8 @@ class Queue:
         self.next_position = 1
         self.counters = Counters()
         self.deleted = False
+        self.replica: Replica | None = None
+        """What it has of the queue of another broker that it follows, or followed."""
         self.dispatcher = Dispatcher(self, runtime, vhost.settings.dispatch_batch)
         self.rotation = self.dispatcher.rotation
         self.expiry = Expiry(self, runtime)

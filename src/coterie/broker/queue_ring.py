@@ -29,7 +29,7 @@ class RingQueue(Queue):
         self._order.extend(entries)
 
     def _fit(self, arrived: Sequence[Entry], now: float | None) -> None:
-        if not self._too_much(self.limits):
+        if self.limits.refuses or not self._too_much(self.limits):
             return
         if arrived and self.rotation.hungry:
             self.dispatch(now)

@@ -24,6 +24,7 @@ BINDING: Final = "binding"
 POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator-policy"
 LIMIT: Final = "vhost-limit"
+REPLICA: Final = "replica"
 
 
 def key_of(*parts: str) -> str:

@@ -11,6 +11,7 @@ from coterie.broker.queue import Queue
 from coterie.broker.storage import Record, Recovered, RecoveredEntry
 from coterie.broker.vhost import Vhost
 from coterie.log import Log
+from coterie.replication.replica import Replica
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -30,6 +31,7 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
         records.OPERATOR_POLICY: _operator_policy,
         records.EXCHANGE: _exchange,
         records.QUEUE: _queue,
+        records.REPLICA: _replica,
         records.BINDING: _binding,
     }
     for kind, step in steps.items():
@@ -82,6 +84,12 @@ def _exchange(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
 def _queue(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
     spec, incarnation = records.queue_of(record)
     vhost.add_queue(parts[1], spec, incarnation=incarnation)
+
+
+def _replica(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
+    queue = vhost.queues.get(parts[1])
+    if queue is not None and queue.incarnation == record["queue"]:
+        vhost.follow(queue, Replica.of(record))
 
 
 def _binding(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:

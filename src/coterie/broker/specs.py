@@ -12,7 +12,8 @@ DIRECT: Final = "direct"
 TOPIC: Final = "topic"
 FANOUT: Final = "fanout"
 HEADERS: Final = "headers"
-EXCHANGE_KINDS: Final = (DIRECT, FANOUT, HEADERS, TOPIC)
+REPLICATION: Final = "x-replication"
+EXCHANGE_KINDS: Final = (DIRECT, FANOUT, HEADERS, TOPIC, REPLICATION)
 
 Destination = Literal["queue", "exchange"]
 

@@ -15,7 +15,7 @@ from coterie.broker import records
 from coterie.broker.arguments import QUEUE_TYPE
 from coterie.broker.counters import Counters
 from coterie.broker.exchange import BindingId, Exchange, Target, binding_id, make_exchange
-from coterie.broker.limits import effective
+from coterie.broker.limits import FOLLOWING, effective
 from coterie.broker.policy import Policy, choose
 from coterie.broker.router import Router
 from coterie.broker.settings import BrokerSettings
@@ -24,6 +24,7 @@ from coterie.broker.storage import Record, Store
 
 if TYPE_CHECKING:
     from coterie.broker.queue import Queue
+    from coterie.replication.replica import Replica
 
 PREDECLARED: Final = (
     ExchangeSpec("amq.direct", DIRECT, True),
@@ -138,11 +139,19 @@ class Switchboard(ABC):
         try:
             if kept(queue.spec):
                 self._save(records.QUEUE, records.key_of(self.name, queue.name), None)
+            if queue.replica is not None:
+                self._save(records.REPLICA, records.key_of(self.name, queue.name), None)
             self._remove_bindings_to(("queue", queue.name))
             queue.delete()
             self.gone.add(queue.counters)
         finally:
             self.store.end()
+
+    def follow(self, queue: Queue, replica: Replica) -> None:
+        """It has this of another broker's queue, and follows it unless it was promoted."""
+        queue.replica = replica
+        self.wiring += 1
+        self._apply_policies_to_queue(queue)
 
     def owned_by(self, owner: object) -> list[Queue]:
         """A connection's exclusive queues."""
@@ -224,7 +233,10 @@ class Switchboard(ABC):
         queue.policy = None if policy is None else policy.name
         queue.operator_policy = None if operator is None else operator.name
         definitions = [{} if each is None else each.definition for each in (policy, operator)]
-        queue.set_limits(effective(queue.spec.arguments, *definitions))
+        if queue.replica is not None and not queue.replica.promoted:
+            queue.set_limits(FOLLOWING)
+        else:
+            queue.set_limits(effective(queue.spec.arguments, *definitions))
 
     def _apply_policies_to_exchange(self, exchange: Exchange) -> None:
         policy = choose(self.policies.values(), exchange.name, "exchanges")

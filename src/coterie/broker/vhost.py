@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND
@@ -20,10 +21,13 @@ from coterie.broker.message import Message
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Publish, Routed, gather
 from coterie.broker.queues import make_queue
-from coterie.broker.specs import Binding, ExchangeSpec, QueueSpec
+from coterie.broker.specs import REPLICATION, Binding, ExchangeSpec, QueueSpec
 from coterie.broker.switchboard import Switchboard, kept
 from coterie.broker.transaction import Transaction, by_queue
+from coterie.cluster.wire import Malformed, Routes
 from coterie.errors import ProtocolError
+from coterie.replication import replica
+from coterie.replication.steps import Answer, Step, answered, decode
 
 if TYPE_CHECKING:
     from coterie.broker.cluster import Cluster
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.storage import Store
     from coterie.broker.traced import BrokerTrace
-    from coterie.runtime.base import Runtime
+    from coterie.runtime.base import Buffer, Runtime
 
 R = TypeVar("R")
 
@@ -82,6 +86,7 @@ class Vhost(Switchboard):
         self.deleted = False
         self._number = number
         self._graveyard = Graveyard(self)
+        self._routes = Routes()
         self._unsafe = 0
         """The place in the store's log up to which publishers wait."""
 
@@ -108,6 +113,8 @@ class Vhost(Switchboard):
         batch = gather(self, publishes, self._commit)
         if self.traced is not None:
             self.traced.routed(batch.routed)
+        for step in batch.steps:
+            self.cluster.replicate(self, step.message.body, partial(self._answer_step, step))
         self.cluster.publish(self, batch.routed, done, publishes)
         if batch.replies or batch.refused:
             batch.finish()
@@ -116,6 +123,26 @@ class Vhost(Switchboard):
         if self.traced is not None:
             self.traced.routed(routed)
         self.cluster.publish(self, routed, _nothing)
+
+    def takes_steps(self, exchange: str) -> bool:
+        """Whether what is published there are steps of another broker's link."""
+        found = self.exchanges.get(exchange)
+        return found is not None and found.spec.kind == REPLICATION
+
+    def _answer_step(self, publish: Publish, answer: Answer) -> None:
+        if "error" in answer:
+            publish.refused = True
+        asked = publish.message.properties()
+        pseudo = self.pseudo.get(asked.reply_to or "")
+        if pseudo is not None:
+            pseudo.enqueue([answered(asked, answer)])
+
+    def read_step(self, data: Buffer) -> Step | Answer:
+        """What a link wants; or why it is nothing that anybody could want."""
+        try:
+            return decode(data, self._routes)
+        except Malformed as error:
+            return {"error": str(error)}
 
     def check_publish(self, exchange: str) -> None:
         """Raises ProtocolError if nobody can publish there: 404 no such exchange, 403 an internal one."""
@@ -327,6 +354,20 @@ class Vhost(Switchboard):
         if self.traced is not None:
             self.traced.applied()
         self._note(before)
+
+    def apply_step(self, data: Buffer) -> Answer:
+        """Of another broker's link: messages and the mark that covers them are one unit."""
+        step = self.read_step(data)
+        if not isinstance(step, Step):
+            return step
+        before = self.store.written()
+        self.store.begin()
+        try:
+            answer = replica.take(self, step)
+        finally:
+            self.store.end()
+        self._note(before)
+        return answer
 
     def _note(self, before: int) -> None:
         written = self.store.written()

@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "node": ("coterie.cli.node", "one broker, with every setting that it has"),
     "status": ("coterie.cli.status", "how a broker is: alarms, clients, queues, rates"),
     "cluster": ("coterie.cli.cluster", "the cluster it belongs to: status, members, voters, owners; drain, forget"),
+    "replication": ("coterie.cli.replication", "its queues at other brokers: links, followers; promote"),
     "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
     "exchanges": ("coterie.cli.wiring", "its exchanges: list, declare, delete"),
     "bindings": ("coterie.cli.wiring", "its bindings: list, add, delete"),

@@ -123,8 +123,8 @@ def _serve(config: Config, as_json: bool) -> int:
     segments = Segments(seconds, config.node.trace_segment_bytes) if seconds else None
     parts = NodeConfig(
         name, data, config.listen, config.broker, config.amqp, config.store, config.users, config.console,
-        config.cluster, config.node.bind, config.node.advertise, config.node.peers, config.node.group,
-        config.node.secret, trace, segments,
+        config.cluster, config.replication, config.node.bind, config.node.advertise, config.node.peers,
+        config.node.group, config.node.secret, trace, segments,
     )  # fmt: skip
     run_loop(_until_stopped(parts, as_json))
     return 0

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from coterie.broker.wiring import Change
     from coterie.cluster.consumers import Peer
     from coterie.cluster.core import Core
+    from coterie.replication.steps import Answer
     from coterie.runtime.base import Runtime, Timer
 
 R = TypeVar("R")
@@ -136,6 +137,9 @@ class BrokerHandler(Cluster):
 
     def keeps_time(self) -> bool:
         return self._core.keeps_time()
+
+    def when_held(self, call: Callable[[], None]) -> None:
+        self._core.when_held(call)
 
     def opened(self, queue: Queue) -> None:
         self._core.handler.opened(queue)
@@ -273,6 +277,14 @@ class BrokerHandler(Cluster):
             del self._owners[change.owner]
         asked = Asked(b"", done, on_disk=True)  # type: ignore[arg-type]
         self._ask(Kind.WIRING, (wire.encode_json(said),), asked)
+
+    def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
+        """What is no step is refused here: on the log it would be everybody's trouble."""
+        read = vhost.read_step(step)
+        if isinstance(read, dict):
+            done(read)
+        else:
+            self._ask(Kind.REPLICATE, wire.step(vhost.name, step), Asked(b"", done, on_disk=True))  # type: ignore[arg-type]
 
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
         self._ask(Kind.ADMINISTRATION, (wire.encode_json(said),), Asked(b"", done, on_disk=True))

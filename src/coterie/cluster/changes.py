@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.broker import records, wiring
 from coterie.broker.specs import ExchangeSpec, QueueSpec
 from coterie.cluster.wire import Malformed
+from coterie.replication.replica import Promote
 
 if TYPE_CHECKING:
     from coterie.broker.arguments import Arguments
@@ -54,6 +55,8 @@ def encode(change: wiring.Change[Any], number: Number) -> Json:
             said = {"name": name, "operator": operator}
         case wiring.SetLimit(name, value):
             said = {"name": name, "value": value}
+        case Promote(name):
+            said = {"name": name}
         case _:
             raise TypeError(f"{type(change).__name__} is no change that can be told")
     said["do"] = type(change).__name__
@@ -106,4 +109,5 @@ _READERS: dict[str, Callable[[Json, object | None], wiring.Change[Any]]] = {
     ),
     "ClearPolicy": lambda said, owner: wiring.ClearPolicy(said["name"], said["operator"]),
     "SetLimit": lambda said, owner: wiring.SetLimit(said["name"], said["value"]),
+    "Promote": lambda said, owner: Promote(said["name"]),
 }

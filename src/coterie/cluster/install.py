@@ -9,6 +9,7 @@ from coterie.broker.specs import ExchangeSpec, QueueSpec
 from coterie.cluster.consumers import Getter, Holder, Peer, Subscriber
 from coterie.cluster.snapshot import Json, Told, owner_of, peer_of, read_chunk
 from coterie.cluster.wire import Routes
+from coterie.replication.replica import restore
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -47,7 +48,9 @@ class Installation:
             durable, auto_delete, exclusive, arguments = queue["spec"]
             spec = QueueSpec(durable, auto_delete, exclusive, _table(arguments))
             owner = owner_of(self._handler, queue["owner"])
-            vhost.add_queue(queue["name"], spec, owner, queue["number"], save=True)
+            made = vhost.add_queue(queue["name"], spec, owner, queue["number"], save=True)
+            if queue["replica"] is not None:
+                restore(made, queue["replica"])
             self._entries[queue["number"]] = []
         for binding in said["bindings"]:
             vhost.add_binding(records.binding_of(binding)[1])

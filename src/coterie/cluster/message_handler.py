@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from coterie.cluster.local_messages import Asked
     from coterie.cluster.ownership import Owners
     from coterie.group.members import Address
+    from coterie.replication.steps import Answer
 
 
 class MessageHandler(QueueObserver):
@@ -58,6 +59,7 @@ class MessageHandler(QueueObserver):
             Kind.TRANSACTION: self._transaction,
             Kind.ADMINISTRATION: self._administration,
             Kind.SHARE: self._share,
+            Kind.REPLICATE: self._replicate,
         }
 
     def peer(self, address: Address) -> Peer:
@@ -267,6 +269,13 @@ class MessageHandler(QueueObserver):
     def _administration(self, peer: Peer, data: memoryview, asked: Asked | None) -> object:
         said = wire.decode_json(data[wire.HEAD :])
         return self.broker.apply_administration(said)
+
+    # Steps of another cluster's link.
+
+    def _replicate(self, peer: Peer, data: memoryview, asked: Asked | None) -> Answer:
+        name, step = wire.read_step(data, wire.HEAD)
+        vhost = self.broker.vhosts.get(name)
+        return {"error": f"vhost '{name}' is gone"} if vhost is None else vhost.apply_step(step)
 
     # Members that are lost.
 

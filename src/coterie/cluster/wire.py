@@ -50,6 +50,8 @@ class Kind(IntEnum):
     ADMINISTRATION = 13
     SHARE = 14
     """The owner of a queue lets others have it."""
+    REPLICATE = 15
+    """A step of another cluster's link."""
     STATUS = 20
     """Of one that is not in step: it wants to be updated, or to begin with others."""
     READY = 21
@@ -306,6 +308,18 @@ def share(queue: int, tenure: int) -> bytes:
 def read_share(data: memoryview, at: int) -> tuple[int, int]:
     found: tuple[int, int] = _SHARE.unpack_from(data, at)
     return found
+
+
+def step(vhost: str, data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Of another cluster's link, for a vhost."""
+    name = vhost.encode()
+    return _COUNT.pack(len(name)), name, data
+
+
+def read_step(data: memoryview, at: int) -> tuple[str, memoryview]:
+    (size,) = _COUNT.unpack_from(data, at)
+    at += _COUNT.size
+    return bytes(data[at : at + size]).decode(), data[at + size :]
 
 
 class Credit(NamedTuple):

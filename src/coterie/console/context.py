@@ -27,6 +27,7 @@ from coterie.console.settings import ConsoleSettings
 from coterie.durations import Durations
 from coterie.errors import CoterieError
 from coterie.log import Log
+from coterie.replication.links import Links
 from coterie.runtime.base import Runtime
 
 log = Log(__name__)
@@ -66,6 +67,7 @@ class Context:
     core: Core | None = None
     """None: the node stands alone."""
     drain: Callable[[], Awaitable[None]] | None = None
+    links: Links | None = None
     published: int = 0
     """Messages that came through the console."""
     lag: Durations = field(default_factory=Durations)

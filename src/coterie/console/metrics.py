@@ -16,8 +16,9 @@ from coterie.amqp.connection import Connection
 from coterie.broker.queue import Queue
 from coterie.broker.store import LogStore
 from coterie.console.context import Context, look_at_process, sliced
-from coterie.console.exposition import Exposition, Labels, Number, labelled
+from coterie.console.exposition import Exposition, Kind, Labels, Number, labelled
 from coterie.console.shapes import channel_name
+from coterie.replication.link import LinkStatus
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PROTOCOL: Final = {"protocol": "amqp091"}
@@ -56,6 +57,20 @@ TRAFFIC: Final = (
     ("rabbitmq_channel_messages_acked_total", "Acknowledged on a channel", "acked"),
     ("coterie_channel_messages_delivered_total", "Delivered to consumers, acknowledging or not", "delivered"),
     ("coterie_channel_messages_got_total", "Got with basic.get", "got"),
+)
+
+
+LINK_METRICS: Final[Sequence[tuple[str, Kind, str, Callable[[LinkStatus], int]]]] = (
+    (
+        "running",
+        "gauge",
+        "is 1 while this node runs the link and it is connected",
+        lambda each: int(each.state == "running"),
+    ),
+    ("down", "gauge", "is 1 while this node should run the link and cannot", lambda each: int(each.state == "waiting")),
+    ("messages_behind", "gauge", "Messages that the other side may not have", lambda each: each.behind),
+    ("messages_sent_total", "counter", "Messages that this node has sent", lambda each: each.messages),
+    ("removals_sent_total", "counter", "Ranges of positions that it has told as gone", lambda each: each.removals),
 )
 
 
@@ -149,6 +164,9 @@ def _own(context: Context, out: Exposition) -> None:
     out.one("coterie_uptime_seconds", "gauge", "Time since the console started", max(0.0, uptime))
     out.one("coterie_message_bytes_ram", "gauge", "Bodies held in memory", context.broker.resident)
     out.durations("coterie_event_loop_lag_seconds", "How late the event loop was", context.lag)
+    links = [] if context.links is None else [link.status() for link in context.links.links]
+    for name, kind, help, read in LINK_METRICS:
+        out.family(f"coterie_replication_{name}", kind, help, (({"to": link.to}, read(link)) for link in links))
     store = context.store
     if isinstance(store, LogStore):
         writer = store.writer

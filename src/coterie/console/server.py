@@ -26,6 +26,7 @@ from coterie.console import (
     api_cluster,
     api_messages,
     api_policies,
+    api_replication,
     api_wiring,
     metrics,
     page,
@@ -72,7 +73,7 @@ class Console:
         app = web.Application(client_max_size=context.settings.body_max, middlewares=[guard])
         routes = [
             *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
-            *api_policies.ROUTES, ("GET", "/", page.show),
+            *api_policies.ROUTES, *api_replication.ROUTES, ("GET", "/", page.show),
         ]  # fmt: skip
         for method, path, handler in routes:
             app.router.add_route(method, path, self._logged_in(handler))

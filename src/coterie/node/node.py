@@ -32,6 +32,8 @@ from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
 from coterie.log import Log
 from coterie.node.settings import ListenSettings, endpoint
+from coterie.replication.links import Links
+from coterie.replication.settings import ReplicationSettings
 from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
 from coterie.runtime.base import Endpoint
 
@@ -60,6 +62,7 @@ class NodeConfig:
     users: UserSettings = field(default_factory=UserSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     bind: str = "127.0.0.1:7800"
     """Where it listens for the others of its cluster."""
     advertise: str = ""
@@ -89,6 +92,7 @@ class Node:
         self.broker = Broker(self.runtime, config.broker, store, self.core.interface if self.core else None)
         self.users = Users(self.runtime, store, config.users)
         self.amqp = Server(self.runtime, self.broker, self.users, config.amqp)
+        self.links = Links(self.broker, config.replication)
         if self.core is not None:
             self._join_up(self.core)
         self.console: Console | None = None
@@ -145,6 +149,7 @@ class Node:
             self.console = console
         if self.core is not None:
             await self.core.connect()
+        self.links.start()
         log.info("the node is up", name=self.config.name, data=self.config.data or "none")
 
     def _make_console(self) -> Console | None:
@@ -160,7 +165,7 @@ class Node:
 
         name, data, settings = self.config.name, self.config.data, self.config.console
         parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
-        return Console(Context(name, data, *parts, settings, core=self.core, drain=self.drain))
+        return Console(Context(name, data, *parts, settings, core=self.core, drain=self.drain, links=self.links))
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -191,6 +196,7 @@ class Node:
         if self._draining is not None:
             self._draining.cancel()
         try:
+            self.links.stop()
             async with asyncio.timeout(STOP_TIMEOUT):
                 for close in reversed(self.closing):
                     await close()

@@ -1,0 +1,44 @@
+"""What a broker can be told about the links to others that its queues are replicated by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """Section `replication`."""
+
+    to: str = setting(
+        "",
+        "where queues are replicated to, as amqp://user:password@host:port/vhost, with commas between the hosts of a "
+        "cluster and blanks between destinations; the same on every broker of a cluster; empty: nowhere",
+        hidden=True,
+    )
+    vhost: str = setting("/", "the vhost whose queues are replicated")
+    queues: str = setting(
+        "",
+        "which of them, besides those whose policy says replicate: a regular expression for the names of durable "
+        "queues; empty: no others",
+    )
+    batch_bytes: int = setting(128 << 10, "how much is sent in one message of a link", unit="bytes", minimum=1)
+    window: int = setting(
+        16, "how many messages of a link may be under way, not confirmed yet by the other side", minimum=1
+    )
+    look_interval: float = setting(
+        1.0, "how often a link looks for queues that are new or gone", unit="s", minimum=0.01
+    )
+    retry_min: float = setting(0.5, "how long a link waits before it tries again", unit="s", minimum=0.01)
+    retry_max: float = setting(30.0, "and at most, when it has failed again and again", unit="s", minimum=0.01)
+    connect_timeout: float = setting(
+        10.0,
+        "how long the other side may take to let a link in, and, if it has several hosts, to confirm anything: then "
+        "the next one is tried",
+        unit="s",
+        minimum=0.1,
+    )
+    heartbeat: int = setting(
+        10, "seconds after which each side sends a sign of life; after two without any, the link is down", minimum=1
+    )
