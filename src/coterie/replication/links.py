@@ -55,4 +55,4 @@ class Links:
             done(found())
         else:
             record: dict[str, object] = {"id": self._broker.runtime.entropy(16).hex()}
-            self._broker.keep_record(RECORD, IDENTITY, record, lambda: done(found()))
+            self._broker.keep_record(RECORD, IDENTITY, record, None, lambda kept: done(found()))
