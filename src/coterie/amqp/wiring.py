@@ -92,9 +92,16 @@ def declare_queue(channel: Channel, call: Call) -> None:
 
 def _declare_replies(channel: Channel, call: Call, name: str) -> None:
     """A client asks whether whoever waits for a direct reply is still there."""
-    if name != REPLY_TO and name not in channel.vhost.pseudo:
-        raise ProtocolError(NOT_FOUND, f"no {channel.vhost.queue_name(name)}")
-    channel.answer(call, "queue.declare-ok", queue=name, message_count=0, consumer_count=1)
+
+    def found(there: bool) -> None:
+        if not there:
+            raise ProtocolError(NOT_FOUND, f"no {channel.vhost.queue_name(name)}")
+        channel.answer(call, "queue.declare-ok", queue=name, message_count=0, consumer_count=1)
+
+    if name == REPLY_TO or name in channel.vhost.pseudo:
+        found(True)
+    else:
+        channel.vhost.cluster.waits_elsewhere(channel.vhost, name, channel.later(call, found))
 
 
 def purge_queue(channel: Channel, call: Call) -> None:

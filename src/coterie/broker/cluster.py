@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
     from coterie.broker.transaction import Transaction
-    from coterie.broker.vhost import Vhost
+    from coterie.broker.vhost import PseudoQueue, Vhost
     from coterie.broker.wiring import Change
     from coterie.runtime.base import Runtime
 
@@ -63,6 +63,18 @@ class Cluster(ABC):
     def wake(self, queue: Queue, consumer: Consumer) -> None:
         """The consumer may have room again."""
         queue.dispatcher.wake(consumer)
+
+    def reply_tag(self) -> str:
+        """What names this broker in the address of a direct reply; nothing: it stands alone."""
+        return ""
+
+    def replies_elsewhere(self, vhost: Vhost, name: str) -> PseudoQueue | None:
+        """The way to whoever waits for direct replies at another broker, if the address names one that is there."""
+        return None
+
+    def waits_elsewhere(self, vhost: Vhost, name: str, done: Callable[[bool], None]) -> None:
+        """Whether somebody does: that broker is asked."""
+        done(False)
 
     @abstractmethod
     def publish(

@@ -63,7 +63,7 @@ class Batch:
         message = publish.message
         queues = self._vhost.router.route(message)
         if not queues:
-            pseudo = self._vhost.pseudo.get(message.key) if not message.exchange else None
+            pseudo = self._vhost.pseudo_queue(message.key) if not message.exchange else None
             if pseudo is not None:
                 self.replies.append((pseudo, message))
             else:

@@ -292,6 +292,10 @@ class Vhost(Switchboard):
         self.check_owner(queue, owner)
         return queue
 
+    def pseudo_queue(self, name: str) -> PseudoQueue | None:
+        """Whoever waits for direct replies by that name, here or at another broker."""
+        return self.pseudo.get(name) or self.cluster.replies_elsewhere(self, name)
+
     def check_owner(self, queue: Queue, owner: object | None) -> None:
         """Whether a connection may use the queue. Raises ProtocolError 405."""
         if owner is not None and queue.owner is not None and queue.owner is not owner:

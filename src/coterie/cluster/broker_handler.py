@@ -19,6 +19,7 @@ from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
 from coterie.cluster.consumers import Subscriber
 from coterie.cluster.local_messages import Asked
+from coterie.cluster.remote_replies import tag_of
 from coterie.cluster.wire import Credit, Kind
 from coterie.errors import ProtocolError
 from coterie.runtime.base import Buffer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
-    from coterie.broker.vhost import Vhost
+    from coterie.broker.vhost import PseudoQueue, Vhost
     from coterie.broker.wiring import Change
     from coterie.cluster.consumers import Peer
     from coterie.cluster.core import Core
@@ -136,6 +137,15 @@ class BrokerHandler(Cluster):
 
     def opened(self, queue: Queue) -> None:
         self._core.handler.opened(queue)
+
+    def reply_tag(self) -> str:
+        return tag_of(self._core.us)
+
+    def replies_elsewhere(self, vhost: Vhost, name: str) -> PseudoQueue | None:
+        return self._core.replies.find(vhost.name, name)
+
+    def waits_elsewhere(self, vhost: Vhost, name: str, done: Callable[[bool], None]) -> None:
+        self._core.replies.ask(vhost.name, name, done)
 
     # Messages.
 

@@ -29,6 +29,7 @@ from coterie.cluster.local_messages import Asked, LocalMessages
 from coterie.cluster.message_handler import MessageHandler
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
+from coterie.cluster.remote_replies import WORDS, RemoteReplies
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
@@ -88,6 +89,7 @@ class Core(Receiver):
         """An operator wants it to leave: no client may come in."""
         self.forgetting = Forgetting(self)
         self.franchise = Franchise(self)
+        self.replies = RemoteReplies(self)
         self.interface = BrokerHandler(self, settings.credit_max)
         self.pending = Pending(self._may_speak)
         self.local = LocalMessages()
@@ -367,6 +369,9 @@ class Core(Receiver):
         if what == UPDATE:
             if self.update is not None:
                 self.update.part(sender, data[1:])
+            return
+        if what in WORDS:
+            self.replies.heard(sender, data)
             return
         if len(data) != Told.SIZE:
             log.error("a word between brokers that has the wrong size", sender=sender, size=len(data))
@@ -707,7 +712,8 @@ class Core(Receiver):
 
 
 class Told:
-    """What members tell each other one to one: a byte that says what, a number, the epoch. 4 is a part of an update."""
+    """What members tell each other one to one: a byte that says what, a number, the epoch. 4 is a part of an update, 5
+    to 7 are about direct replies."""
 
     DISK = 1
     PING = 2
