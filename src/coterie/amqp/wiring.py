@@ -7,6 +7,7 @@ last. Permissions are checked here, everything else by the vhost, whose refusals
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coterie.amqp.codes import NOT_FOUND
@@ -83,7 +84,13 @@ def declare_queue(channel: Channel, call: Call) -> None:
 
     def declared(queue: Queue) -> None:
         channel.last_queue = queue.name
-        ready, consumers = queue.ready, len(queue.consumers)
+        if queue.elsewhere:
+            channel.vhost.count(queue.name, channel.later(call, partial(told, queue)), channel.connection)
+        else:
+            told(queue, (queue.ready, len(queue.consumers)))
+
+    def told(queue: Queue, counts: tuple[int, int]) -> None:
+        ready, consumers = counts
         channel.answer(call, "queue.declare-ok", queue=queue.name, message_count=ready, consumer_count=consumers)
 
     spec = QueueSpec(call.flag("durable"), call.flag("auto_delete"), call.flag("exclusive"), arguments)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
+    from coterie.broker.specs import QueueSpec
     from coterie.broker.transaction import Transaction
     from coterie.broker.vhost import PseudoQueue, Vhost
     from coterie.broker.wiring import Change
@@ -57,8 +58,25 @@ class Cluster(ABC):
         """Whether it is for this broker to say that something has expired."""
         return True
 
+    def keeps(self, spec: QueueSpec) -> bool:
+        """Whether this broker's store is to have the messages of a durable queue like that."""
+        return True
+
     def opened(self, queue: Queue) -> None:
         """There is a new queue."""
+
+    def check_use(self, queue: Queue) -> None:
+        """Raises ProtocolError 405 if nobody can consume or get here, as the messages are on another broker."""
+
+    def send_letters(self, vhost: Vhost, routed: Routed) -> None:
+        """Dead letters of a queue go to others."""
+        for target, letters in routed.items():
+            if letters and not target.elsewhere:
+                target.enqueue(letters)
+
+    def unused(self, queue: Queue) -> None:
+        """The last consumer of an auto-delete queue is gone, and so is the queue."""
+        queue.vhost.remove_queue(queue)
 
     def wake(self, queue: Queue, consumer: Consumer) -> None:
         """The consumer may have room again."""

@@ -73,7 +73,7 @@ class Batch:
         if not plain:
             message = _without_hidden_copies(message)
         for queue in queues:
-            if queue.limits.refuses and self._vhost.cluster.immediate and self._refused(queue, message):
+            if queue.limits.refuses and queue.cluster.immediate and self._refused(queue, message):
                 publish.refused = True
                 self.refused.setdefault(queue, []).append(message)
             else:

@@ -26,8 +26,8 @@ MEMBER_COLUMNS = {
 }  # fmt: skip
 VOTER_COLUMNS = {"name": "name", "state": "state", "incarnation": "incarnation", "on disk": "disk_index"}
 OWNER_COLUMNS = {
-    "vhost": "vhost", "queue": "name", "dispatch": "dispatch", "ready": "messages_ready", "member": "member",
-    "consumers": "consumers", "held": "held",
+    "vhost": "vhost", "queue": "name", "dispatch": "dispatch", "owner": "owner", "ready": "messages_ready",
+    "member": "member", "consumers": "consumers", "held": "held",
 }  # fmt: skip
 
 

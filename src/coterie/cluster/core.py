@@ -24,6 +24,7 @@ from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
 from coterie.cluster.forget import CHANGED, Forgetting, refusal
 from coterie.cluster.franchise import Franchise
+from coterie.cluster.homes import Homes
 from coterie.cluster.lease import Lease
 from coterie.cluster.local_messages import Asked, LocalMessages
 from coterie.cluster.message_handler import MessageHandler
@@ -117,7 +118,8 @@ class Core(Receiver):
         self.broker = broker
         self.channel = channel
         self.us = channel.local
-        self.handler = MessageHandler(broker, Owners() if self.settings.dispatch == "ownership" else None)
+        self.homes = Homes(self)
+        self.handler = MessageHandler(broker, self.homes, Owners() if self.settings.dispatch == "ownership" else None)
         self.updates = Updates(self)
         self.update: Update | None = None
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
@@ -162,6 +164,10 @@ class Core(Receiver):
     def in_turn(self, done: Callable[[], None]) -> None:
         """Something that needs no event, after all answers that are due before it."""
         self.interface.flush()
+        self.behind_answers(done)
+
+    def behind_answers(self, done: Callable[[], None]) -> None:
+        """After those of all events that are sent, or wait to be."""
         last = self.local.last()
         if last is not None:
             last.after.append(done)
@@ -320,9 +326,9 @@ class Core(Receiver):
         if self.traced is not None:
             self.traced.applied()
         if asked is not None:
-            self._answer(asked, answer)
+            self.answer(asked, answer)
 
-    def _answer(self, asked: Asked, answer: object) -> None:
+    def answer(self, asked: Asked, answer: object) -> None:
         index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
         if asked.done is not None:
             if self.traced is not None:
@@ -463,6 +469,7 @@ class Core(Receiver):
         self._wall = self.last_wall  # of the log, not of this node's clock
         for member in lost:
             self.handler.lose(member)
+            self.homes.lose(str(member))
             self._finish_event()
         self._wall = None
 
@@ -580,6 +587,8 @@ class Core(Receiver):
         self.damaged = self.updating = False
         self.update = None
         self._lose([address for address in self.handler.peers if address not in self.in_step])
+        for home in self.homes.strangers(self.in_step):
+            self.homes.lose(home)
         self._save()
         self._disks.begin()
         self.pending.held = max(self.pending.held, self._place)
@@ -691,6 +700,7 @@ class Core(Receiver):
         for listener in self.cut_off:
             listener(why)
         self.local.clear()
+        self.homes.clear()
         self.pending.clear()
         self.interface.clear()
         self._disks.clear()

@@ -10,10 +10,12 @@ from __future__ import annotations
 import random
 
 from coterie.sim.link import Conditions
-from coterie.sim.plan import Fault, Plan, pick, swarm
+from coterie.sim.plan import Action, Burst, Fault, Plan, pick, swarm
 from coterie.sim.profile_broker import (
     AMQP,
     BROKER_SETTINGS,
+    HOMES,
+    OWN,
     QUEUES,
     STORE,
     client_actions,
@@ -27,9 +29,12 @@ CLUSTER_FAULTS = (
     "disk_tear", "slow_receiver", "latency", "slow_link",
 )  # fmt: skip
 CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
+DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
+"""What is done to queues that are not replicated."""
 RULES = (
     "given", "given.redelivered", "promise", "promise.disk", "replica", "replica.updated",
     "serving.joining", "serving.serving", "serving.stranded",
+    "home.given", "home.refused", "home.missing", "own.given",
 )  # fmt: skip
 """What happens in some run."""
 
@@ -53,6 +58,14 @@ def cluster_plan(seed: int) -> Plan:
         "lease": timeout / 2,
         **pick(rng, CLUSTER),
     }
+    homely = random.Random(f"cluster/{seed}/homes")
+    homes = sorted(homely.sample(sorted(HOMES), homely.choice((0, 0, 1, 2))))
+    own = [f"{OWN}{client}" for client in clients] if homes and homely.random() < 0.5 else []
+    more: list[Burst] = []
+    deeds: list[Action] = []
+    if homes:
+        more = client_bursts(homely, clients, [*homes, *own], begin, quiet_at)
+        deeds = [each for each in client_actions(homely, clients, homes, begin, quiet_at) if each.kind in DEEDS]
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
@@ -60,12 +73,18 @@ def cluster_plan(seed: int) -> Plan:
         members=[*brokers, *late, *clients],
         starts={name: rng.uniform(begin, quiet_at) for name in late},
         stack=[("STORE", pick(rng, STORE)), ("BROKER", broker), ("AMQP", pick(rng, AMQP)), ("CLUSTER", settings)],
-        channel={"queues": names, "brokers": [*brokers, *late], "unbound": rng.random() < 0.2},
+        channel={
+            "queues": names,
+            "brokers": [*brokers, *late],
+            "unbound": rng.random() < 0.2,
+            "homes": homes,
+            "own": bool(own),
+        },
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
-        bursts=client_bursts(rng, clients, names, begin, quiet_at),
-        actions=client_actions(rng, clients, names, begin, quiet_at),
+        bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more], key=lambda burst: burst.at),
+        actions=sorted([*client_actions(rng, clients, names, begin, quiet_at), *deeds], key=lambda action: action.at),
         faults=_faults(rng, [*brokers, *late], clients, begin, quiet_at),
         quiet_at=quiet_at,
         settle=40.0,
