@@ -109,8 +109,8 @@ class Homes:
         self._at_home = AtHome(core)
         self._away = Away()
         self.here: set[Queue] = set()
-        self._waiting: dict[int, _Waiting] = {}
-        """By the number of our event."""
+        self._waiting: dict[str, _Waiting] = {}
+        """By the place of the question in the log."""
 
     def place(self, queue: Queue, home: str) -> None:
         """There is a new queue with a home."""
@@ -161,13 +161,13 @@ class Homes:
             answer = change.apply(vhost)
         ours = peer.address == self._core.us
         if home == self._us and (end or not ours):
-            self._tell(peer.address, peer.events, queue, answer, end and not isinstance(answer, ProtocolError))
+            self._tell(peer.address, queue, answer, end and not isinstance(answer, ProtocolError))
         if not ours or (home == self._us and not end):
             return answer
         assert asked is not None
         if asked.done is not None:
             gone = 0 if isinstance(change, DeleteQueue) else ProtocolError(NOT_FOUND, f"no {queue.what}")
-            self._waiting[peer.events] = _Waiting(home, asked.done, gone)
+            self._waiting[self._place()] = _Waiting(home, asked.done, gone)
             asked.done = None
         return None
 
@@ -178,10 +178,15 @@ class Homes:
         except ProtocolError as error:
             return error
 
-    def _tell(self, asker: Address, number: int, queue: Queue, answer: object, end: bool) -> None:
+    def _place(self) -> str:
+        """Of the event that is being applied: where a question was asked names it for ever."""
+        progress = self._core.progress
+        return f"{progress.epoch}.{progress.index}"
+
+    def _tell(self, asker: Address, queue: Queue, answer: object, end: bool) -> None:
         refused = [answer.reply_code, str(answer)] if isinstance(answer, ProtocolError) else None
         said: dict[str, object] = {
-            "to": str(asker), "number": number, "refused": refused, "answer": None if refused else answer,
+            "to": str(asker), "asked": self._place(), "refused": refused, "answer": None if refused else answer,
             "end": [queue.vhost.name, queue.name, queue.incarnation] if end else None,
         }  # fmt: skip
         self._core.interface.tell(Kind.HOME, wire.encode_json(said))
@@ -200,12 +205,12 @@ class Homes:
                     answer = ProtocolError(int(refused[0]), str(refused[1]))
                 elif isinstance(answer, list):
                     answer = tuple(answer)
-                self._answer(int(str(said["number"])), answer)
+                self._answer(str(said["asked"]), answer)
         except (KeyError, ValueError, IndexError) as error:
             raise Malformed(f"no word of a home: {error!r}") from None
 
-    def _answer(self, number: int, answer: object) -> None:
-        waiting = self._waiting.pop(number, None)
+    def _answer(self, place: str, answer: object) -> None:
+        waiting = self._waiting.pop(place, None)
         if waiting is not None:
             self._core.answer(Asked(b"", waiting.done), answer)
 
@@ -221,8 +226,8 @@ class Homes:
         """What was at home there ends."""
         for queue in [queue for queue in self._core.handler.queues.values() if queue.home == home]:
             queue.vhost.remove_queue(queue)
-        for number in [number for number, waiting in self._waiting.items() if waiting.home == home]:
-            self._answer(number, self._waiting[number].if_lost)
+        for place in [place for place, waiting in self._waiting.items() if waiting.home == home]:
+            self._answer(place, self._waiting[place].if_lost)
 
     def clear(self) -> None:
         """None of our clients' questions will be answered any more."""
