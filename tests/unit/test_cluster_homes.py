@@ -270,6 +270,25 @@ def test_an_unused_queue_expires_by_its_homes_clock() -> None:
     assert all("q" not in host.vhost.queues for host in (a, b, c))
 
 
+@pytest.mark.parametrize("auto_delete", [True, False])
+def test_who_comes_while_an_unused_queue_ends_is_sent_away(auto_delete: bool) -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    spec = QueueSpec(auto_delete=auto_delete, arguments=HOME)
+    b.vhost.declare_queue("q", spec, False, None, lambda _: None)
+    cluster.settle()
+    if auto_delete:
+        first = b.consume()
+        first.cancel()
+    else:
+        b.vhost.expire_queue(b.queue())
+    late = b.consume()
+    assert late.answers == [None]
+    cluster.settle()
+    assert late.cancelled_by_broker
+    assert all("q" not in host.vhost.queues for host in (a, b, c))
+
+
 # What follows from content is its home's business.
 
 
@@ -287,13 +306,17 @@ def test_dead_letters_of_a_home_queue_are_published_to_replicated_ones_once() ->
 
 @pytest.mark.parametrize("limit", [{"x-max-length": 2}, {"x-message-ttl": 100}])
 def test_overflow_and_expiry_are_computed_at_home_alone(limit: Table) -> None:
-    cluster, a, b, c = started({**LETTERS, **limit})
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    c.declare(arguments={**LETTERS, **limit})  # which does not keep the time of the others
     b.declare("dead")
-    a.publish("one", "two")
+    before = c.core.progress.index
+    c.publish("one", "two")
     b.publish("three", "four")
     cluster.run(1)
     gone = 4 if "x-message-ttl" in limit else 2
-    assert len(bodies(a)) == 4 - gone
+    assert len(bodies(c)) == 4 - gone
+    assert c.core.progress.index <= before + 1 + gone  # a publish, and letters: nobody else says that time is over
     assert all(len(bodies(host, "dead")) == gone for host in (a, b, c))
     cluster.check_alike("dead")
 
@@ -318,6 +341,50 @@ def test_a_full_home_queue_refuses_its_own_publishers_and_drops_what_comes_from_
     cluster.settle()
     assert b.confirmed == ["four"]
     assert bodies(a) == ["one", "two"]
+
+
+def test_a_transaction_at_home_that_its_queue_refuses_is_refused_whole() -> None:
+    cluster, a, b, c = started({**HOME, "x-max-length": 1, "x-overflow": "reject-publish"})
+    a.declare("other")
+    a.publish("one")
+    cluster.settle()
+    made = [a.made("two"), a.made("three", key="other")]
+    done: list[str] = []
+    a.vhost.transaction(made, [], [], [], lambda: done.append("answered"))
+    cluster.settle()
+    assert done == ["answered"]
+    assert [publish.refused for publish in made] == [True, False]
+    assert bodies(a) == ["one"]
+    assert all(bodies(host, "other") == [] for host in (a, b, c))
+
+
+def test_a_letter_that_a_full_home_queue_refuses_dies_once() -> None:
+    refusing: Table = {"x-max-length": 0, "x-overflow": "reject-publish-dlx"}
+    cluster, a, b, c = started({**LETTERS, **refusing})
+    b.declare("dead")
+    b.declare("other", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    client = c.consume("other")
+    b.publish("one", key="other")
+    cluster.settle()
+    client.reject("one")
+    cluster.settle()
+    assert all(bodies(host, "dead") == ["one"] for host in (a, b, c))
+    cluster.check_alike("dead")
+
+
+def test_confirms_of_one_publisher_stay_in_order_while_another_one_waits_for_a_home() -> None:
+    cluster, a, b, _ = started()
+    b.declare("mine", HOME)
+    b.declare("other")
+    purged: list[object] = []
+    b.vhost.purge("q", purged.append)  # decided by a
+    sent = [f"m{n}" for n in range(6)]
+    for n, body in enumerate(sent):
+        b.publish(body, key="mine" if n % 2 == 0 else "other")
+    cluster.settle()
+    assert b.confirmed == sent
+    assert purged == [0]
+    assert a.queue("mine").elsewhere
 
 
 def test_limits_of_a_refusing_home_queue_do_not_undo_a_transaction_of_another_broker() -> None:

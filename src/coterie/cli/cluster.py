@@ -39,7 +39,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     commands.action(
         "owners",
         "queue by queue, whose consumers there are and how many messages they hold; with the dispatch 'credit' no "
-        "member owns a queue",
+        "member owns a queue, but one that is not replicated is its home's",
         owners,
     )
     commands.action(
