@@ -230,16 +230,15 @@ class Client(StreamHandler):
                 self.memory.accepted.update((pending.queue, pending.name) for pending in accepted)
 
     def _note_refusal(self, code: int, text: str) -> None:
-        """A queue that is not replicated is at home elsewhere, or has ended with its home."""
+        """A queue that is not replicated is at home elsewhere, or has ended with its home; or whoever deleted a queue
+        was cut off before it could declare it again."""
         found = re.search("queue '([^']*)'", text)
         queue = "" if found is None else found[1]
-        if queue not in HOMES:
-            return
-        if code == RESOURCE_LOCKED:
+        if code == RESOURCE_LOCKED and queue in HOMES:
             self.memory.homely["home.refused"] += 1
             self._barred.add(queue)
-        elif code == NOT_FOUND:
-            self.memory.homely["home.missing"] += 1
+        elif code == NOT_FOUND and queue in self.memory.queues:
+            self.memory.homely["home.missing"] += queue in HOMES
             if self._open.get(CONFIRMING):
                 self._declare([queue])
 

@@ -13,7 +13,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.disks",
         old="            core.pending.on_disk = max(core.pending.on_disk, found[len(found) // 2])",
         new="            core.pending.on_disk = max(core.pending.on_disk, found[0])",
-        seed=77,
+        seed=16,
     ),
     Mutation(
         name="cluster-lost-and-not-flagged",

@@ -1,8 +1,9 @@
 """The profile `cluster`: three or five brokers that are one, and clients that do everything on any of them.
 
 What clients do is as in the profile `broker`. More brokers may join later. Brokers are killed, lose power, are stopped
-and paused; links between them are cut, in both directions or in one; disks are slow, full or torn. In the end all
-brokers serve, everything is consumed, and what was confirmed must have been found.
+and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
+power fails for all of them. In the end all brokers serve, everything is consumed, and what was confirmed must have been
+found.
 """
 
 from __future__ import annotations
@@ -85,10 +86,28 @@ def cluster_plan(seed: int) -> Plan:
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
         bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more], key=lambda burst: burst.at),
         actions=sorted([*client_actions(rng, clients, names, begin, quiet_at), *deeds], key=lambda action: action.at),
-        faults=_faults(rng, [*brokers, *late], clients, begin, quiet_at),
+        faults=sorted(
+            [*_faults(rng, [*brokers, *late], clients, begin, quiet_at), *_blackout(seed, brokers, begin, quiet_at)],
+            key=lambda fault: fault.at,
+        ),
         quiet_at=quiet_at,
         settle=40.0,
     )
+
+
+def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """Now and then all brokers lose power at once: what they had in memory alone is gone. One whose disk was quick,
+    while those of others were slow, comes back last."""
+    rng = random.Random(f"cluster/{seed}/blackout")
+    if rng.random() >= 0.1:
+        return []
+    at, quick, slow = rng.uniform(begin + 0.5, end - 1.0), rng.choice(brokers), rng.choice((5.0, 40.0, 200.0))
+    faults = [
+        Fault(at, "crash", [broker], 0.6 if broker == quick else 0.05, values={"power": 1.0, "silent": 0.0})
+        for broker in brokers
+    ]
+    others = (broker for broker in brokers if broker != quick)
+    return [*(Fault(at - 0.4, "slow_disk", [broker], 0.4, values={"factor": slow}) for broker in others), *faults]
 
 
 def _faults(rng: random.Random, brokers: list[str], clients: list[str], begin: float, end: float) -> list[Fault]:
