@@ -156,13 +156,14 @@ class Host:
         self.vhost.declare_queue(name, spec, False, self if exclusive else None, done)
         self.cluster.settle()
 
-    def publish(self, *bodies: str, key: str = "q", exchange: str = "", **properties: object) -> None:
-        """Persistent, unless told otherwise; `confirmed` has them once they are."""
+    def made(self, body: str, key: str = "q", exchange: str = "", **properties: object) -> Publish:
+        """To be published; persistent, unless told otherwise."""
         given = {"delivery_mode": 2, **properties}
-        made = [
-            Publish(make_message(exchange, key, body.encode(), Properties(**given)))  # type: ignore[arg-type]
-            for body in bodies
-        ]
+        return Publish(make_message(exchange, key, body.encode(), Properties(**given)))  # type: ignore[arg-type]
+
+    def publish(self, *bodies: str, key: str = "q", exchange: str = "", **properties: object) -> None:
+        """`confirmed` has them once they are."""
+        made = [self.made(body, key, exchange, **properties) for body in bodies]
 
         def done() -> None:
             for publish in made:

@@ -80,7 +80,9 @@ def test_a_quorum_queue_is_durable_and_nobodys_own() -> None:
 def test_replication_can_be_declined() -> None:
     rig = Rig()
     assert rig.declare("a").spec.replicated
-    assert not rig.declare("b", {"x-replicated": False}).spec.replicated
+    declined = rig.declare("b", {"x-replicated": False})
+    assert not declined.spec.replicated
+    assert declined.home is None  # a broker alone treats it as any other
     assert not rig.declare("c", {"qpid.replicated": "false"}).spec.replicated
     rig.exchange("x", arguments={"qpid.replicated": False})
     assert not rig.vhost.exchange("x").spec.replicated

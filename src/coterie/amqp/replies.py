@@ -1,8 +1,8 @@
 """Direct reply-to: a client that asks a question gets the answer on its own channel, through no queue.
 
 It consumes from `amq.rabbitmq.reply-to` and names that in reply_to; whoever answers sees a name that leads back to the
-channel, for as long as it is open. Nothing is kept: a reply to a channel that is gone, or that does not take what it
-has been sent already, is dropped.
+channel, for as long as it is open; in a cluster, from every broker. Nothing is kept: a reply to a channel that is gone,
+or that does not take what it has been sent already, is dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Replies:
 
     def __init__(self, channel: Channel, tag: str) -> None:
         self.tag = tag
-        self.name = f"{REPLY_TO}.{channel.connection.runtime.entropy(16).hex()}"
+        secret, home = channel.connection.runtime.entropy(16).hex(), channel.vhost.cluster.reply_tag()
+        self.name = f"{REPLY_TO}.{home}.{secret}" if home else f"{REPLY_TO}.{secret}"
         self.dropped = 0
         self._channel = channel
         channel.vhost.pseudo[self.name] = self

@@ -7,6 +7,7 @@ last. Permissions are checked here, everything else by the vhost, whose refusals
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coterie.amqp.codes import NOT_FOUND
@@ -83,7 +84,13 @@ def declare_queue(channel: Channel, call: Call) -> None:
 
     def declared(queue: Queue) -> None:
         channel.last_queue = queue.name
-        ready, consumers = queue.ready, len(queue.consumers)
+        if queue.elsewhere:
+            channel.vhost.count(queue.name, channel.later(call, partial(told, queue)), channel.connection)
+        else:
+            told(queue, (queue.ready, len(queue.consumers)))
+
+    def told(queue: Queue, counts: tuple[int, int]) -> None:
+        ready, consumers = counts
         channel.answer(call, "queue.declare-ok", queue=queue.name, message_count=ready, consumer_count=consumers)
 
     spec = QueueSpec(call.flag("durable"), call.flag("auto_delete"), call.flag("exclusive"), arguments)
@@ -92,9 +99,16 @@ def declare_queue(channel: Channel, call: Call) -> None:
 
 def _declare_replies(channel: Channel, call: Call, name: str) -> None:
     """A client asks whether whoever waits for a direct reply is still there."""
-    if name != REPLY_TO and name not in channel.vhost.pseudo:
-        raise ProtocolError(NOT_FOUND, f"no {channel.vhost.queue_name(name)}")
-    channel.answer(call, "queue.declare-ok", queue=name, message_count=0, consumer_count=1)
+
+    def found(there: bool) -> None:
+        if not there:
+            raise ProtocolError(NOT_FOUND, f"no {channel.vhost.queue_name(name)}")
+        channel.answer(call, "queue.declare-ok", queue=name, message_count=0, consumer_count=1)
+
+    if name == REPLY_TO or name in channel.vhost.pseudo:
+        found(True)
+    else:
+        channel.vhost.cluster.waits_elsewhere(channel.vhost, name, channel.later(call, found))
 
 
 def purge_queue(channel: Channel, call: Call) -> None:

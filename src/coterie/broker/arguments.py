@@ -96,7 +96,9 @@ def _one_of(*words: str) -> Check:
 
 
 def _replicated(value: object) -> str:
-    return "" if isinstance(value, bool) or value in ("true", "false") else "true or false is due"
+    if isinstance(value, bool) or value in ("true", "false"):
+        return ""
+    return f"true or false is due, not {value!r}" if isinstance(value, str) else flag(value)
 
 
 QUEUE_CHECKS: Final[Mapping[str, Check]] = {

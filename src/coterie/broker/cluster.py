@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
+    from coterie.broker.specs import QueueSpec
     from coterie.broker.transaction import Transaction
-    from coterie.broker.vhost import Vhost
+    from coterie.broker.vhost import PseudoQueue, Vhost
     from coterie.broker.wiring import Change
     from coterie.replication.steps import Answer
     from coterie.runtime.base import Runtime
@@ -62,12 +63,41 @@ class Cluster(ABC):
         """Once nothing that was applied here until now can be undone by others: then it may leave the cluster."""
         call()
 
+    def keeps(self, spec: QueueSpec) -> bool:
+        """Whether this broker's store is to have the messages of a durable queue like that."""
+        return True
+
     def opened(self, queue: Queue) -> None:
         """There is a new queue."""
+
+    def check_use(self, queue: Queue) -> None:
+        """Raises ProtocolError 405 if nobody can consume or get here, as the messages are on another broker."""
+
+    def send_letters(self, vhost: Vhost, routed: Routed) -> None:
+        """Dead letters of a queue go to others."""
+        for target, letters in routed.items():
+            if letters and not target.elsewhere:
+                target.enqueue(letters)
+
+    def unused(self, queue: Queue) -> None:
+        """The last consumer of an auto-delete queue is gone, and so is the queue."""
+        queue.vhost.remove_queue(queue)
 
     def wake(self, queue: Queue, consumer: Consumer) -> None:
         """The consumer may have room again."""
         queue.dispatcher.wake(consumer)
+
+    def reply_tag(self) -> str:
+        """What names this broker in the address of a direct reply; nothing: it stands alone."""
+        return ""
+
+    def replies_elsewhere(self, vhost: Vhost, name: str) -> PseudoQueue | None:
+        """The way to whoever waits for direct replies at another broker, if the address names one that is there."""
+        return None
+
+    def waits_elsewhere(self, vhost: Vhost, name: str, done: Callable[[bool], None]) -> None:
+        """Whether somebody does: that broker is asked."""
+        done(False)
 
     @abstractmethod
     def publish(

@@ -50,7 +50,7 @@ class Dispatcher:
         self.rotation.remove(consumer)
         self._changed()
         if queue.spec.auto_delete and not self.rotation.consumers:
-            queue.vhost.remove_queue(queue)
+            queue.cluster.unused(queue)
         else:
             self.schedule()
 

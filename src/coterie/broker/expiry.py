@@ -84,7 +84,7 @@ class Expiry:
 
     def _fire(self) -> None:
         self._timer = None
-        self._queue.vhost.cluster.expire(self._queue)
+        self._queue.cluster.expire(self._queue)
         if not self._queue.deleted:
             self.arm(asked=True)
 

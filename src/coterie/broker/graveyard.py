@@ -66,9 +66,7 @@ class Graveyard:
                 traced.letter(letter, entry.position)
         if traced is not None:
             traced.addressed(queue, entries, reason, routed)
-        for target, letters in routed.items():
-            if letters:
-                target.enqueue(letters)
+        queue.cluster.send_letters(self._vhost, routed)
         if traced is not None:
             traced.buried()
 
@@ -90,7 +88,9 @@ class Graveyard:
                 self._warn(queue.name, target.name)
                 continue
             waiting = routed.setdefault(target, [])
-            if target.limits.refuses and target.refuses(letter, len(waiting), sum(len(one.body) for one in waiting)):
+            # From a queue with a home they are published, and may be refused in their turn.
+            asked = queue.home is None and target.limits.refuses and not target.elsewhere
+            if asked and target.refuses(letter, len(waiting), sum(len(one.body) for one in waiting)):
                 target.refuse([letter])
                 continue
             waiting.append(letter)

@@ -65,7 +65,7 @@ class Batch:
         message = publish.message
         queues = self._vhost.router.route(message)
         if not queues:
-            pseudo = self._vhost.pseudo.get(message.key) if not message.exchange else None
+            pseudo = self._vhost.pseudo_queue(message.key) if not message.exchange else None
             if pseudo is not None:
                 self.replies.append((pseudo, message))
             elif self._commit is not None and self._vhost.takes_steps(message.exchange):
@@ -77,7 +77,7 @@ class Batch:
         if not plain:
             message = _without_hidden_copies(message)
         for queue in queues:
-            if queue.limits.refuses and self._vhost.cluster.immediate and self._refused(queue, message):
+            if queue.limits.refuses and queue.cluster.immediate and self._refused(queue, message):
                 publish.refused = True
                 self.refused.setdefault(queue, []).append(message)
             else:

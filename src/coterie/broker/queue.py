@@ -64,6 +64,10 @@ class Queue:
         self.spec = spec
         self.owner = owner
         """The connection that an exclusive queue belongs to."""
+        self.home: str | None = None
+        """In a cluster, the broker that alone has its messages; None: every broker has them."""
+        self.elsewhere = False
+        """And that is another one."""
         self.limits = Limits()
         self.policy: str | None = None
         self.operator_policy: str | None = None

@@ -92,7 +92,7 @@ class Vhost(Switchboard):
 
     def make_queue(self, name: str, incarnation: int, spec: QueueSpec, owner: object | None) -> Queue:
         queue = make_queue(self, name, incarnation, spec, self.runtime, owner)
-        if self.store.durable and kept(spec):
+        if self.store.durable and kept(spec) and self.cluster.keeps(spec):
             queue.observers.append(self.store)
             self.store.opened(queue)
         queue.observers += self.observers
@@ -232,6 +232,12 @@ class Vhost(Switchboard):
     def purge(self, name: str, done: Callable[[int | ProtocolError], None], owner: object | None = None) -> None:
         self.change(wiring.Purge(name, owner), done)
 
+    def count(
+        self, name: str, done: Callable[[tuple[int, int] | ProtocolError], None], owner: object | None = None
+    ) -> None:
+        """How many messages are ready, and how many consumers there are, also of a queue that is elsewhere."""
+        self.change(wiring.CountQueue(name, owner), done)
+
     def move(self, source: str, destination: str, count: int, done: Callable[[int | ProtocolError], None]) -> None:
         self.change(wiring.Move(source, destination, count), done)
 
@@ -258,21 +264,27 @@ class Vhost(Switchboard):
         """The next message of a queue for `holder`, if there is one."""
         try:
             queue = self.queue(name, owner)
+            queue.cluster.check_use(queue)
         except ProtocolError as error:
             done(error)
             return
-        self.cluster.get(queue, holder, no_ack, lambda entry: done(None if entry is None else Got(entry, queue.ready)))
+        queue.cluster.get(queue, holder, no_ack, lambda entry: done(None if entry is None else Got(entry, queue.ready)))
 
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
         """`done` comes before its first message."""
-        if consumer.queue.deleted:
-            done(ProtocolError(NOT_FOUND, f"no {consumer.queue.what}"))
+        queue = consumer.queue
+        try:
+            if queue.deleted:
+                raise ProtocolError(NOT_FOUND, f"no {queue.what}")
+            queue.cluster.check_use(queue)
+        except ProtocolError as error:
+            done(error)
         else:
-            self.cluster.consume(consumer, done)
+            queue.cluster.consume(consumer, done)
 
     def cancel(self, consumer: Consumer) -> None:
         """It is given nothing more. What it holds is its channel's to accept or release."""
-        self.cluster.cancel(consumer)
+        consumer.queue.cluster.cancel(consumer)
 
     def close_owner(self, owner: object) -> None:
         """A connection is gone, and its exclusive queues with it."""
@@ -280,7 +292,8 @@ class Vhost(Switchboard):
 
     def expire_queue(self, queue: Queue) -> None:
         """Nobody has used it for too long."""
-        self.change(wiring.EndQueue(queue.name, queue.incarnation, unused=True), lambda _: None)
+        unused = queue.home is None  # consumers of one that has a home are known there alone, and it says so
+        self.change(wiring.EndQueue(queue.name, queue.incarnation, unused), lambda _: None)
 
     def change(self, change: wiring.Change[R], done: Callable[[R | ProtocolError], None]) -> None:
         self.cluster.wiring(self, change, done)
@@ -318,6 +331,10 @@ class Vhost(Switchboard):
             raise ProtocolError(NOT_FOUND, f"no {self.queue_name(name)}")
         self.check_owner(queue, owner)
         return queue
+
+    def pseudo_queue(self, name: str) -> PseudoQueue | None:
+        """Whoever waits for direct replies by that name, here or at another broker."""
+        return self.pseudo.get(name) or self.cluster.replies_elsewhere(self, name)
 
     def check_owner(self, queue: Queue, owner: object | None) -> None:
         """Whether a connection may use the queue. Raises ProtocolError 405."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from coterie.amqp.codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, PRECONDITION_FAILED, RESOURCE_LOCKED
-from coterie.broker.arguments import ALTERNATE, QUEUE_CHECKS, check_same, check_same_arguments
+from coterie.broker.arguments import EXCHANGE_CHECKS, QUEUE_CHECKS, check_same, check_same_arguments
 from coterie.broker.exchange import binding_id
 from coterie.broker.specs import EXCHANGE_KINDS, Binding, ExchangeSpec, QueueSpec
 from coterie.errors import ProtocolError
@@ -66,7 +66,7 @@ class DeclareExchange(Change[None]):
         if existing is not None:
             for name in ("kind", "durable", "auto_delete", "internal"):
                 check_same("type" if name == "kind" else name, getattr(existing.spec, name), getattr(spec, name), what)
-            check_same_arguments(existing.spec.arguments, spec.arguments, (ALTERNATE,), what)
+            check_same_arguments(existing.spec.arguments, spec.arguments, EXCHANGE_CHECKS, what)
             return
         _not_reserved("exchange", spec.name)
         spec.check(what)
@@ -134,13 +134,22 @@ class DeleteQueue(Change[int]):
         if queue is None:
             return 0
         vhost.check_owner(queue, self.owner)
+        count = self.check(queue)
+        vhost.remove_queue(queue)
+        return count
+
+    @property
+    def conditional(self) -> bool:
+        """It depends on who consumes the queue, or on what is in it."""
+        return self.if_unused or self.if_empty
+
+    def check(self, queue: Queue) -> int:
+        """How many messages would go. Raises ProtocolError if it must stay."""
         if self.if_unused and queue.consumers:
             raise ProtocolError(PRECONDITION_FAILED, f"{queue.what} in use")
         if self.if_empty and queue.ready:
             raise ProtocolError(PRECONDITION_FAILED, f"{queue.what} is not empty")
-        count = queue.ready
-        vhost.remove_queue(queue)
-        return count
+        return queue.ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +228,19 @@ class Purge(Change[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class CountQueue(Change[tuple[int, int]]):
+    """How many messages are ready, and how many consumers there are. It counts as a use of the queue."""
+
+    name: str
+    owner: object | None = None
+
+    def apply(self, vhost: Vhost) -> tuple[int, int]:
+        queue = vhost.queue(self.name, self.owner)
+        queue.expiry.used()
+        return queue.ready, len(queue.consumers)
+
+
+@dataclass(frozen=True, slots=True)
 class Move(Change[int]):
     """Up to `count` ready messages from the head of one queue to the tail of another; gives how many."""
 
@@ -230,10 +252,13 @@ class Move(Change[int]):
         source, destination = vhost.queue(self.source), vhost.queue(self.destination)
         if source is destination:
             raise ProtocolError(PRECONDITION_FAILED, f"cannot move from {source.what} to itself")
+        if source.home is not None:
+            raise ProtocolError(PRECONDITION_FAILED, f"cannot move from {source.what}: a cluster does not replicate it")
         vhost.store.begin()
         try:
             entries = source.take_out(self.count)
-            destination.enqueue([entry.message for entry in entries if entry.message is not None])
+            if not destination.elsewhere:
+                destination.enqueue([entry.message for entry in entries if entry.message is not None])
         finally:
             vhost.store.end()
         return len(entries)

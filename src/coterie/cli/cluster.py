@@ -26,8 +26,8 @@ MEMBER_COLUMNS = {
 }  # fmt: skip
 VOTER_COLUMNS = {"name": "name", "state": "state", "incarnation": "incarnation", "on disk": "disk_index"}
 OWNER_COLUMNS = {
-    "vhost": "vhost", "queue": "name", "dispatch": "dispatch", "ready": "messages_ready", "member": "member",
-    "consumers": "consumers", "held": "held",
+    "vhost": "vhost", "queue": "name", "dispatch": "dispatch", "owner": "owner", "ready": "messages_ready",
+    "member": "member", "consumers": "consumers", "held": "held",
 }  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     commands.action(
         "owners",
         "queue by queue, whose consumers there are and how many messages they hold; with the dispatch 'credit' no "
-        "member owns a queue",
+        "member owns a queue, but one that is not replicated is its home's",
         owners,
     )
     commands.action(

@@ -11,7 +11,7 @@ from coterie.errors import CoterieError, UserError
 QUEUE_COLUMNS = {
     "vhost": "vhost", "name": "name", "kind": "kind", "durable": "durable", "ready": "messages_ready",
     "held": "messages_unacknowledged", "consumers": "consumers", "in/s": "message_stats.publish_details.rate",
-    "out/s": "message_stats.deliver_get_details.rate", "policy": "policy",
+    "out/s": "message_stats.deliver_get_details.rate", "policy": "policy", "home": "home",
 }  # fmt: skip
 EXCHANGE_COLUMNS = {
     "vhost": "vhost", "name": "name", "type": "type", "durable": "durable", "internal": "internal", "policy": "policy"

@@ -19,7 +19,9 @@ from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
 from coterie.cluster.consumers import Subscriber
 from coterie.cluster.hollow import is_hollow
+from coterie.cluster.homes import has_home
 from coterie.cluster.local_messages import Asked
+from coterie.cluster.remote_replies import tag_of
 from coterie.cluster.wire import Credit, Kind
 from coterie.errors import ProtocolError
 from coterie.runtime.base import Buffer
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
-    from coterie.broker.vhost import Vhost
+    from coterie.broker.specs import QueueSpec
+    from coterie.broker.vhost import PseudoQueue, Vhost
     from coterie.broker.wiring import Change
     from coterie.cluster.consumers import Peer
     from coterie.cluster.core import Core
@@ -119,6 +122,7 @@ class BrokerHandler(Cluster):
 
     def attach(self, broker: Broker, us: Peer) -> None:
         self._us = us
+        self._homes = self._core.homes
         if self._core.handler.owners is not None:
             self._core.handler.owners.owned = self._owned
         us.allotted = self._allotted
@@ -141,10 +145,27 @@ class BrokerHandler(Cluster):
     def when_held(self, call: Callable[[], None]) -> None:
         self._core.when_held(call)
 
+    def keeps(self, spec: QueueSpec) -> bool:
+        """Not what ends with this process; but what the store has, it has until the queue is deleted."""
+        return self._core.handler.declaring is None or not has_home(spec)
+
     def opened(self, queue: Queue) -> None:
         self._core.handler.opened(queue)
 
+    def reply_tag(self) -> str:
+        return tag_of(self._core.us)
+
+    def replies_elsewhere(self, vhost: Vhost, name: str) -> PseudoQueue | None:
+        return self._core.replies.find(vhost.name, name)
+
+    def waits_elsewhere(self, vhost: Vhost, name: str, done: Callable[[bool], None]) -> None:
+        self._core.replies.ask(vhost.name, name, done)
+
     # Messages.
+
+    def tell(self, kind: Kind, data: bytes) -> None:
+        """An event that nobody waits for."""
+        self._send(kind, (data,))
 
     def _send(self, kind: Kind, parts: Sequence[Buffer], done: Callable[[Any], None] | None = None) -> None:
         self._ask(kind, parts, Asked(b"", done))
@@ -164,11 +185,17 @@ class BrokerHandler(Cluster):
     def publish(
         self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
     ) -> None:
+        if self._homes.here:
+            routed = self._homes.enqueue(routed, publishes)
         if not routed:
-            self._core.in_turn(done)
+            if self._publishing is None:
+                self._core.behind_answers(done)
+            else:
+                self._publishing.dones.append(done)
             return
         on_disk = any(
-            queue.spec.durable and any(message.persistent for message in messages) for queue, messages in routed.items()
+            queue.spec.durable and queue.home is None and any(message.persistent for message in messages)
+            for queue, messages in routed.items()
         )
         waiting = self._publishing
         if waiting is not None and waiting.on_disk != on_disk:

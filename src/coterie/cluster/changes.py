@@ -45,7 +45,7 @@ def encode(change: wiring.Change[Any], number: Number) -> Json:
             said = {"owner": _owner(owner, number)}
         case wiring.Bind(binding, owner) | wiring.Unbind(binding, owner):
             said = {"binding": records.binding_key("", binding), "owner": _owner(owner, number)}
-        case wiring.Purge(name, owner):
+        case wiring.Purge(name, owner) | wiring.CountQueue(name, owner):
             said = {"name": name, "owner": _owner(owner, number)}
         case wiring.Move(source, destination, count):
             said = {"from": source, "to": destination, "count": count}
@@ -103,6 +103,7 @@ _READERS: dict[str, Callable[[Json, object | None], wiring.Change[Any]]] = {
     "Bind": lambda said, owner: wiring.Bind(records.binding_of(said["binding"])[1], owner),
     "Unbind": lambda said, owner: wiring.Unbind(records.binding_of(said["binding"])[1], owner),
     "Purge": lambda said, owner: wiring.Purge(said["name"], owner),
+    "CountQueue": lambda said, owner: wiring.CountQueue(said["name"], owner),
     "Move": lambda said, owner: wiring.Move(said["from"], said["to"], said["count"]),
     "SetPolicy": lambda said, owner: wiring.SetPolicy(
         records.policy_of(said["name"], said["policy"]), said["operator"]

@@ -27,11 +27,13 @@ from coterie.cluster.disks import Disks
 from coterie.cluster.filling import ASK, BODIES, Filling, answer
 from coterie.cluster.forget import CHANGED, Forgetting, refusal
 from coterie.cluster.franchise import Franchise
+from coterie.cluster.homes import Homes
 from coterie.cluster.lease import Lease
 from coterie.cluster.local_messages import Asked, LocalMessages
 from coterie.cluster.message_handler import MessageHandler
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
+from coterie.cluster.remote_replies import WORDS, RemoteReplies
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
@@ -97,6 +99,7 @@ class Core(Receiver):
         """An operator wants it to leave: no client may come in."""
         self.forgetting = Forgetting(self)
         self.franchise = Franchise(self)
+        self.replies = RemoteReplies(self)
         self.interface = BrokerHandler(self, settings.credit_max)
         self.pending = Pending(self._may_speak)
         self.local = LocalMessages()
@@ -124,7 +127,8 @@ class Core(Receiver):
         self.broker = broker
         self.channel = channel
         self.us = channel.local
-        self.handler = MessageHandler(broker, Owners() if self.settings.dispatch == "ownership" else None)
+        self.homes = Homes(self)
+        self.handler = MessageHandler(broker, self.homes, Owners() if self.settings.dispatch == "ownership" else None)
         self.updates = Updates(self)
         self.update: Update | None = None
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
@@ -169,6 +173,10 @@ class Core(Receiver):
     def in_turn(self, done: Callable[[], None]) -> None:
         """Something that needs no event, after all answers that are due before it."""
         self.interface.flush()
+        self.behind_answers(done)
+
+    def behind_answers(self, done: Callable[[], None]) -> None:
+        """After those of all events that are sent, or wait to be."""
         last = self.local.last()
         if last is not None:
             last.after.append(done)
@@ -328,9 +336,9 @@ class Core(Receiver):
         if self.traced is not None:
             self.traced.applied()
         if asked is not None:
-            self._answer(asked, answer)
+            self.answer(asked, answer)
 
-    def _answer(self, asked: Asked, answer: object) -> None:
+    def answer(self, asked: Asked, answer: object) -> None:
         index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
         if asked.done is not None:
             if self.traced is not None:
@@ -385,6 +393,9 @@ class Core(Receiver):
         if what == BODIES:
             if self.filling is not None:
                 self.filling.bodies(data[1:])
+            return
+        if what in WORDS:
+            self.replies.heard(sender, data)
             return
         if len(data) != Told.SIZE:
             log.error("a word between brokers that has the wrong size", sender=sender, size=len(data))
@@ -495,6 +506,7 @@ class Core(Receiver):
         self._wall = self.last_wall  # of the log, not of this node's clock
         for member in lost:
             self.handler.lose(member)
+            self.homes.lose(str(member))
             self._finish_event()
         self._wall = None
 
@@ -627,6 +639,8 @@ class Core(Receiver):
         self.why = ""
         self.update = None
         self._lose([address for address in self.handler.peers if not self.serves_with(address)])
+        for home in self.homes.strangers(self.servants):
+            self.homes.lose(home)
         self._disks.begin()
         self.pending.held = max(self.pending.held, self._place)
         self._members_changed()
@@ -775,6 +789,7 @@ class Core(Receiver):
         for listener in self.cut_off:
             listener(why)
         self.local.clear()
+        self.homes.clear()
         self.pending.clear()
         self.interface.clear()
         self._disks.clear()
@@ -798,8 +813,8 @@ class Core(Receiver):
 
 
 class Told:
-    """What members tell each other one to one: a byte that says what, a number, the epoch. Parts of an
-    update begin with other bytes (update.py, filling.py)."""
+    """What members tell each other one to one: a byte that says what, a number, the epoch. Others are about direct
+    replies (remote_replies.py) and parts of an update (update.py, filling.py)."""
 
     DISK = 1
     PING = 2

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coterie.group.members import Address
     from coterie.runtime.base import Buffer, Timer
 
-ASK, BODIES = 5, 6
+ASK, BODIES = 8, 9
 """The first byte of a question, and of an answer."""
 _NUMBER = struct.Struct(">Q")
 _PLACE = struct.Struct(">QQ")
@@ -47,7 +47,7 @@ class Filling:
         self._core = core
         self.cut = cut
         """Where the state was cut that is filled."""
-        self._watch = Watch()
+        self._watch = Watch(core.runtime)
         core.handler.watch = self._see
         for queue in core.handler.queues.values():
             self._see(queue)

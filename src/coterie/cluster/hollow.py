@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING
 from coterie.broker.entry import GONE, Entry
 from coterie.broker.message import Message
 from coterie.broker.observer import QueueObserver
+from coterie.log import Log
 
 if TYPE_CHECKING:
     from coterie.broker.queue import Queue
+    from coterie.runtime.base import Runtime
+
+log = Log(__name__)
 
 BLANKS = 64
 """Sizes whose blank bodies are kept: most messages have one of few sizes."""
@@ -87,8 +91,26 @@ def is_hollow(entry: Entry) -> bool:
 class Watch(QueueObserver):
     """Notes where hollow messages come to."""
 
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
     def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        lost: list[Entry] = []
         for entry in entries:
             message = entry.message
             if isinstance(message, Hollow) and message.is_hollow:
-                message.entries += (entry,)
+                if queue.home is None:
+                    message.entries += (entry,)
+                else:
+                    lost.append(entry)
+        if lost:
+            self._runtime.call_soon(self._lose, queue, lost)
+
+    @staticmethod
+    def _lose(queue: Queue, entries: list[Entry]) -> None:
+        """They have left the queues that others have too, and so nobody has their bodies any more."""
+        ready = [entry for entry in entries if entry.holder is None]
+        log.warning(
+            "messages came to a queue of this broker alone before their bodies", queue=queue.name, lost=len(ready)
+        )
+        queue.lose(ready)

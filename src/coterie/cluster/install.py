@@ -48,10 +48,13 @@ class Installation:
             durable, auto_delete, exclusive, arguments = queue["spec"]
             spec = QueueSpec(durable, auto_delete, exclusive, _table(arguments))
             owner = owner_of(self._handler, queue["owner"])
+            self._handler.declaring = queue["home"] or ""
             made = vhost.add_queue(queue["name"], spec, owner, queue["number"], save=True)
-            if queue["replica"] is not None:
+            if queue.get("replica") is not None:
                 restore(made, queue["replica"])
-            self._entries[queue["number"]] = []
+            if queue["home"] is None:
+                self._entries[queue["number"]] = []
+        self._handler.declaring = None
         for binding in said["bindings"]:
             vhost.add_binding(records.binding_of(binding)[1])
 
@@ -65,6 +68,8 @@ class Installation:
         store = self._broker.store
         for vhost in self._outline["vhosts"]:
             for said in vhost["queues"]:
+                if said["home"] is not None:
+                    continue
                 queue = self._handler.queues[said["number"]]
                 entries = self._entries.pop(said["number"])
                 queue.restore(entries, said["next"])

@@ -17,6 +17,7 @@ from coterie.broker.transaction import Transaction
 from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
 from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
+from coterie.cluster.homes import NOWHERE, enqueue, has_home, settled, sort_out
 from coterie.cluster.wire import Kind, Malformed, Routes, Settling
 from coterie.errors import ProtocolError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.message import Message
     from coterie.broker.queue import Queue
+    from coterie.cluster.homes import Homes
     from coterie.cluster.local_messages import Asked
     from coterie.cluster.ownership import Owners
     from coterie.group.members import Address
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
 class MessageHandler(QueueObserver):
     """What the log has made of this broker, besides its queues: whose consumers there are, and what each holds."""
 
-    def __init__(self, broker: Broker, owners: Owners | None = None) -> None:
+    def __init__(self, broker: Broker, homes: Homes, owners: Owners | None = None) -> None:
         self.broker = broker
+        self.homes = homes
+        self.declaring: str | None = None
+        """The broker whose declaration is being carried out; None: queues are those that the store has kept."""
         self.owners = owners
         """With `dispatch = "ownership"`: who owns which queue."""
         self.peers: dict[Address, Peer] = {}
@@ -60,6 +65,7 @@ class MessageHandler(QueueObserver):
             Kind.ADMINISTRATION: self._administration,
             Kind.SHARE: self._share,
             Kind.REPLICATE: self._replicate,
+            Kind.HOME: self._home,
         }
 
     def peer(self, address: Address) -> Peer:
@@ -82,14 +88,17 @@ class MessageHandler(QueueObserver):
         queue.observers.append(self)
         if self.watch is not None:
             self.watch(queue)
+        if has_home(queue.spec):
+            self.homes.place(queue, self.declaring or NOWHERE)
 
     def deleted(self, queue: Queue) -> None:
         self.queues.pop(queue.incarnation, None)
+        self.homes.forget(queue)
         if self.owners is not None:
             self.owners.forget(queue)
 
     def consumers_changed(self, queue: Queue) -> None:
-        if self.owners is not None:
+        if self.owners is not None and queue.home is None:
             self.owners.consumers_changed(queue)
 
     def _share(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
@@ -105,9 +114,10 @@ class MessageHandler(QueueObserver):
         if asked is not None:
             self._enqueue([*asked.routed.items()], asked)
         else:
-            number, messages = wire.decode_publish(data, wire.HEAD, self._routes)
+            number, at = wire.read_queue(data, wire.HEAD)
             queue = self.queues.get(number)
-            if queue is not None:
+            if queue is not None and not queue.elsewhere:
+                messages = wire.decode_messages(data, at, len(data), self._routes)
                 self._enqueue([(queue, messages)], None)
 
     def _fanout(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
@@ -122,15 +132,7 @@ class MessageHandler(QueueObserver):
     def _enqueue(self, lists: list[tuple[Queue, list[Message]]], asked: Asked | None) -> None:
         """Each queue gets its messages; one that was deleted in between does not, and a full one may refuse."""
         for queue, messages in lists:
-            if queue.deleted:
-                continue
-            if queue.limits.refuses:
-                messages, refused = _sort_out(queue, messages)
-                if refused:
-                    if asked is not None:
-                        asked.refuse(refused)
-                    queue.refuse(refused)
-            queue.enqueue(messages)
+            enqueue(queue, messages, asked)
 
     def _settled(self, peer: Peer, data: memoryview) -> tuple[Queue | None, list[Entry]]:
         number, positions = wire.read_settle(data, wire.HEAD)
@@ -181,7 +183,10 @@ class MessageHandler(QueueObserver):
         routed = self._known(lists) if asked is None else asked.routed
         if len(answers) != 3:
             raise Malformed("a transaction has three kinds of answers")
-        refused = [message for queue, messages in routed.items() for message in _sort_out(queue, messages)[1]]
+        at_home = {queue: messages for queue, messages in routed.items() if queue.home is not None}
+        if at_home:  # what only one broker can decide says nothing about the rest of it
+            routed = {queue: messages for queue, messages in routed.items() if queue.home is None}
+        refused = [message for queue, messages in routed.items() for message in sort_out(queue, messages)[1]]
         accepts, rejects, requeues = ([*self._by_queue(peer, each)] for each in answers)
         if refused:
             if asked is not None:
@@ -192,6 +197,7 @@ class MessageHandler(QueueObserver):
             transaction = Transaction({}, {}, {}, everything)
         else:
             transaction = Transaction(routed, dict(accepts), dict(rejects), dict(requeues))
+            self._enqueue([*at_home.items()], None)
         for vhost in self.broker.vhosts.values():
             part = _of_vhost(transaction, vhost.name)
             if part is not None:
@@ -201,7 +207,10 @@ class MessageHandler(QueueObserver):
         found = []
         for number, positions in settling.items():
             queue = self.queues.get(number)
-            entries = peer.settled(number, queue, positions)
+            if queue is not None and queue.home is not None:
+                entries = settled(queue, positions)
+            else:
+                entries = peer.settled(number, queue, positions)
             if queue is not None and entries:
                 found.append((queue, entries))
         return found
@@ -261,10 +270,19 @@ class MessageHandler(QueueObserver):
         change = changes.decode(said, lambda number: self.owner(peer, number))
         if isinstance(change, EndOwner):
             peer.owners = {number: owner for number, owner in peer.owners.items() if owner is not change.owner}
+        self.declaring = str(peer.address)
         try:
+            queue = self.homes.asked_about(vhost, change)
+            if queue is not None:
+                return self.homes.decide(peer, queue, change, asked)
             return change.apply(vhost)
         except ProtocolError as error:
             return error
+        finally:
+            self.declaring = None
+
+    def _home(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
+        self.homes.told(data[wire.HEAD :])
 
     def _administration(self, peer: Peer, data: memoryview, asked: Asked | None) -> object:
         said = wire.decode_json(data[wire.HEAD :])
@@ -296,22 +314,6 @@ class MessageHandler(QueueObserver):
             for owner in peer.owners.values():
                 for queue in vhost.owned_by(owner):
                     vhost.remove_queue(queue)
-
-
-def _sort_out(queue: Queue, messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """What a queue takes, and what it is too full for."""
-    if queue.deleted or not queue.limits.refuses:
-        return messages, []
-    taken: list[Message] = []
-    refused: list[Message] = []
-    size = 0
-    for message in messages:
-        if queue.refuses(message, len(taken), size):
-            refused.append(message)
-        else:
-            taken.append(message)
-            size += len(message.body)
-    return taken, refused
 
 
 def _of_vhost(transaction: Transaction, name: str) -> Transaction | None:

@@ -65,7 +65,7 @@ def cut(broker: Broker, handler: MessageHandler) -> Cut:
         "peers": [_peer(peer) for peer in handler.peers.values()],
         "records": broker.kept_records(),
     }
-    entries = [(queue.incarnation, [*queue.entries.values()]) for queue in queues]
+    entries = [(queue.incarnation, [*queue.entries.values()]) for queue in queues if queue.home is None]
     noted = {
         entry: (entry.redelivered, entry.deliveries)
         for _, found in entries
@@ -93,11 +93,16 @@ def _vhost(vhost: Vhost, handler: MessageHandler) -> Json:
 
 def _queue(queue: Queue, handler: MessageHandler) -> Json:
     spec = queue.spec
-    return {
+    said: Json = {
         "name": queue.name,
         "number": queue.incarnation,
         "spec": [spec.durable, spec.auto_delete, spec.exclusive, records.pack(spec.arguments)],
         "owner": _owner(queue, handler),
+        "home": queue.home,
+    }
+    if queue.home is not None:  # what is in it, and who consumes it, concerns nobody but its home
+        return said
+    return said | {
         "next": queue.next_position,
         "consumers": [_key(consumer) for consumer in queue.consumers],
         "turns": [_key(consumer) for consumer in queue.rotation.turns()],
@@ -165,7 +170,7 @@ def outline(broker: Broker, handler: MessageHandler) -> Json:
     for vhost in broker.vhosts.values():
         said = _vhost(vhost, handler)
         said["queues"] = sorted(
-            [queue["name"], queue["number"], queue["spec"], queue["owner"]] for queue in said["queues"]
+            [queue["name"], queue["number"], queue["spec"], queue["owner"], queue["home"]] for queue in said["queues"]
         )
         for part in ("exchanges", "bindings", "policies", "operator"):
             said[part] = sorted(said[part], key=str)

@@ -129,7 +129,12 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
 
 
 def holdings(core: Core, queue: Queue) -> list[Holding]:
-    """By member, those that have consumers of the queue or hold something of it."""
+    """By member, those that have consumers of the queue or hold something of it; of a queue that is at home on another
+    broker nothing is known."""
+    if queue.home is not None:
+        if queue.elsewhere or not (queue.consumers or queue.unacked):
+            return []
+        return [Holding(core.us.name, len(queue.consumers), queue.unacked)]
     consumers: dict[object, int] = {}
     for consumer in queue.consumers:
         consumers[consumer.sink] = consumers.get(consumer.sink, 0) + 1

@@ -61,6 +61,8 @@ class ClusterTrace:
         holders: dict[str, Json] = {}
         for vhost in core.broker.vhosts.values():
             for queue in vhost.queues.values():
+                if queue.home is not None:
+                    continue
                 queues[name_of(queue)] = [len(queue.entries), queue.next_position, _messages(queue)]
                 owners = core.handler.owners
                 owner = None if owners is None else owners.of(queue).owner

@@ -52,6 +52,8 @@ class Kind(IntEnum):
     """The owner of a queue lets others have it."""
     REPLICATE = 15
     """A step of another cluster's link."""
+    HOME = 16
+    """What the home of a queue has decided, that others cannot know."""
     STATUS = 20
     """Of one that is not in step: it wants to be updated, or to begin with others."""
     READY = 21
@@ -250,9 +252,10 @@ def encode_fanout(routed: Routed, out: list[Buffer]) -> None:
     encode_messages(distinct, out)
 
 
-def decode_publish(data: memoryview, at: int, routes: Routes) -> tuple[int, list[Message]]:
+def read_queue(data: memoryview, at: int) -> tuple[int, int]:
+    """For which queue a publish is, and where its messages begin."""
     (queue,) = _QUEUE.unpack_from(data, at)
-    return queue, decode_messages(data, at + _QUEUE.size, len(data), routes)
+    return queue, at + _QUEUE.size
 
 
 def decode_fanout(data: memoryview, at: int, routes: Routes) -> list[tuple[int, list[Message]]]:

@@ -11,6 +11,7 @@ from coterie.cluster import status
 from coterie.cluster.core import Core
 from coterie.cluster.drain import why_not
 from coterie.cluster.forget import refusal
+from coterie.cluster.homes import name_of_home
 from coterie.cluster.status import ClusterStatus, Holding, MemberStatus
 from coterie.console.ask import MONITORING, Ask, Refused, Route, answer, bad, not_found, text_of
 from coterie.console.context import Context, Late
@@ -18,6 +19,8 @@ from coterie.console.listing import Shape
 
 ALONE = "local"
 """How a broker that stands alone gives out messages."""
+AT_HOME = "home"
+"""And one that a queue is at home on."""
 
 
 async def show(ask: Ask) -> web.Response:
@@ -72,9 +75,10 @@ def _holders(context: Context, queue: Queue) -> Shape:
         found = [Holding(context.name, len(queue.consumers), queue.unacked)] if queue.consumers or queue.unacked else []
     else:
         found = status.holdings(core, queue)
+    dispatch = ALONE if core is None else core.settings.dispatch if queue.home is None else AT_HOME
     return {
-        "vhost": queue.vhost.name, "name": queue.name, "dispatch": ALONE if core is None else core.settings.dispatch,
-        "owner": None if owner is None else owner.address.name, "messages_ready": queue.ready,
+        "vhost": queue.vhost.name, "name": queue.name, "dispatch": dispatch,
+        "owner": name_of_home(queue) or (None if owner is None else owner.address.name), "messages_ready": queue.ready,
         "members": [{"name": each.name, "consumers": each.consumers, "held": each.held} for each in found],
     }  # fmt: skip
 

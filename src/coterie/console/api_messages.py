@@ -166,6 +166,7 @@ async def browse(ask: Ask) -> web.Response:
     vhost.check_owner(queue, ask.context)
     first, last = _position(ask, "first", 1), _position(ask, "last", queue.next_position - 1)
     limit = min(_position(ask, "limit", 100), ask.context.settings.get_max)
+    queue.cluster.check_use(queue)
     found = queue.browse(first, last, limit + 1)
     room = ask.context.settings.get_bytes
     entries: list[Entry] = []

@@ -22,6 +22,7 @@ from coterie.broker.queue import Queue
 from coterie.broker.specs import Binding
 from coterie.broker.users import User
 from coterie.broker.vhost import Vhost
+from coterie.cluster.homes import name_of_home
 from coterie.console.context import Context, queue_key, read_connection, read_queue, read_traffic
 from coterie.console.listing import Shape
 from coterie.console.rates import Reading
@@ -84,6 +85,7 @@ def queue_shape(context: Context, queue: Queue) -> Shape:
         "message_bytes_unacknowledged": queue.bytes - queue.ready_bytes,
         "message_bytes_ram": queue.pager.resident, "messages_paged_out": queue.pager.paged,
         "consumers": len(queue.consumers), "incarnation": queue.incarnation, "next_position": queue.next_position,
+        "replicated": spec.replicated and queue.home is None, "home": name_of_home(queue) or None,
         "owner_connection": owner.name if isinstance(owner, Connection) else None,
         "message_stats": counted(reading, context.samples.rates(context.runtime.now(), queue_key(queue), reading)),
     }  # fmt: skip
@@ -113,13 +115,13 @@ def exchange_shape(vhost: Vhost, exchange: Exchange | None) -> Shape:
     if exchange is None:
         return {
             "name": "", "vhost": vhost.name, "type": "direct", "durable": True, "auto_delete": False,
-            "internal": False, "arguments": {}, "policy": None,
+            "internal": False, "arguments": {}, "policy": None, "replicated": True,
         }  # fmt: skip
     spec = exchange.spec
     return {
         "name": spec.name, "vhost": vhost.name, "type": spec.kind, "durable": spec.durable,
         "auto_delete": spec.auto_delete, "internal": spec.internal, "arguments": plain(spec.arguments),
-        "policy": exchange.policy,
+        "policy": exchange.policy, "replicated": spec.replicated,
     }  # fmt: skip
 
 

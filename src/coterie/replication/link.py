@@ -254,7 +254,7 @@ class Link:
 
     def _wants(self, queue: Queue) -> bool:
         """What lives as long as its queue's messages may; and nothing that follows another one itself."""
-        if not queue.spec.durable or queue.spec.exclusive or queue.name.startswith("amq."):
+        if not queue.spec.durable or queue.spec.exclusive or not queue.spec.replicated or queue.name.startswith("amq."):
             return False
         if queue.replica is not None and not queue.replica.promoted:
             return False

@@ -8,17 +8,26 @@ it gets, chance decides. Every message names its publisher and its number, so th
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from coterie.amqp.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
+from coterie.amqp.codes import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    NOT_FOUND,
+    PROTOCOL_HEADER,
+    RESOURCE_LOCKED,
+)
 from coterie.amqp.methods import METHODS, decode
 from coterie.amqp.properties import Properties, encode
 from coterie.amqp.tables import Table, Value
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_node import PORT, USER
 from coterie.sim.plan import Action, Burst
-from coterie.sim.profile_broker import DEAD, DURABLE, FANOUT, GRAVES, QUEUES
+from coterie.sim.profile_broker import DEAD, DURABLE, FANOUT, GRAVES, HOMES, OWN, QUEUES
 from coterie.sim.runtime import SimRuntime
 
 CONFIRMING, CONSUMING, TRANSACTIONAL = 1, 2, 3
@@ -64,6 +73,10 @@ class Memory:
     disturbed: dict[str, None] = field(default_factory=dict)
     """Queues from which messages were purged or taken without acknowledgement, or that were deleted."""
     starts: Callable[[], int] = lambda: 0
+    own: bool = False
+    """Each client has an exclusive queue."""
+    homely: Counter[str] = field(default_factory=Counter)
+    """What happened with queues that are at home on one broker."""
 
 
 @dataclass(slots=True)
@@ -92,6 +105,8 @@ class Client(StreamHandler):
         self.rng = random.Random(f"{runtime.world.seed}/{name}/client")
         self.consuming: dict[str, int] = {}
         """By queue: with what prefetch."""
+        self._barred: set[str] = set()
+        """Queues that are at home on another broker than this connection's."""
         self._number = 0
         self._stream: Stream | None = None
         self._unread = b""
@@ -138,6 +153,8 @@ class Client(StreamHandler):
         self._stream, self._unread, self._life = stream, b"", self.memory.starts()
         self._open, self._unconfirmed, self._tag, self._confirmed = {}, {}, 0, 0
         self._pending, self._content, self._tags = [], None, {}
+        self._barred.clear()
+        self.consuming.pop(OWN + self.name, None)
         self._getting, self._committing, self._work, self._got, self._accepting = [], [], [], [], []
         stream.write((PROTOCOL_HEADER,))
 
@@ -187,7 +204,10 @@ class Client(StreamHandler):
                 self._opened(channel)
             case "channel.close":
                 self.send(channel, "channel.close-ok")
+                self._note_refusal(int(str(arguments["reply_code"])), str(arguments["reply_text"]))
                 self._reopen(channel)
+            case "queue.declare-ok":
+                self.consume(str(arguments["queue"]), 3)
             case "channel.close-ok":
                 self._reopen(channel)
             case "basic.ack" | "basic.nack":
@@ -209,6 +229,19 @@ class Client(StreamHandler):
                 self.memory.confirmed += [(sent, self._life) for sent in published]
                 self.memory.accepted.update((pending.queue, pending.name) for pending in accepted)
 
+    def _note_refusal(self, code: int, text: str) -> None:
+        """A queue that is not replicated is at home elsewhere, or has ended with its home; or whoever deleted a queue
+        was cut off before it could declare it again."""
+        found = re.search("queue '([^']*)'", text)
+        queue = "" if found is None else found[1]
+        if code == RESOURCE_LOCKED and queue in HOMES:
+            self.memory.homely["home.refused"] += 1
+            self._barred.add(queue)
+        elif code == NOT_FOUND and queue in self.memory.queues:
+            self.memory.homely["home.missing"] += queue in HOMES
+            if self._open.get(CONFIRMING):
+                self._declare([queue])
+
     def _got_one(self, channel: int) -> tuple[str, bool]:
         """The oldest basic.get of that channel is answered: from which queue, and whether it wants an answer in turn.
         Channels do not wait for each other."""
@@ -220,6 +253,8 @@ class Client(StreamHandler):
         self._open[channel] = True
         if channel == CONFIRMING:
             self._declare(self.memory.queues)
+            if self.memory.own:
+                self.send(CONFIRMING, "queue.declare", queue=OWN + self.name, exclusive=True)
             self.send(channel, "confirm.select")
             self.ready = True
         elif channel == CONSUMING:
@@ -248,7 +283,7 @@ class Client(StreamHandler):
         if not self.memory.unbound:
             send(CONFIRMING, "queue.bind", queue=DEAD, exchange=GRAVES, no_wait=True)
         for queue in queues:
-            arguments: Table = dict(QUEUES[queue])  # type: ignore[arg-type]
+            arguments: Table = dict(HOMES[queue] if queue in HOMES else QUEUES[queue])  # type: ignore[arg-type]
             durable = queue in DURABLE
             send(CONFIRMING, "queue.declare", queue=queue, durable=durable, arguments=arguments, no_wait=True)
             send(CONFIRMING, "queue.bind", queue=queue, exchange=FANOUT, no_wait=True)
@@ -300,7 +335,7 @@ class Client(StreamHandler):
         self.consuming[queue] = prefetch
         if no_ack:  # what is under way when the connection breaks is lost, and may be
             self.memory.disturbed[queue] = None
-        if self._open.get(CONSUMING):
+        if self._open.get(CONSUMING) and queue not in self._barred:
             self._consumers += 1
             tag = f"{self.name}-{self._consumers}"
             self._tags[tag] = queue, not no_ack
@@ -328,6 +363,8 @@ class Client(StreamHandler):
             return  # one of its own came back
         name = self._body.partition(b"|")[0].decode()
         self.memory.seen.add(name)
+        if queue in HOMES or queue.startswith(OWN):
+            self.memory.homely["home.given" if queue in HOMES else "own.given"] += 1
         if (queue, name) in self.memory.accepted and queue not in GRAVES_TOO:
             self.memory.came_back.append((queue, name))
         if answers:
@@ -396,6 +433,7 @@ class Client(StreamHandler):
                 self.memory.disturbed[queue] = None
                 self.send(CONFIRMING, "queue.delete", queue=queue, no_wait=True)
                 self._declare([queue])
+                self._barred.discard(queue)
             case "get":
                 no_ack = self.rng.random() < 0.3
                 if no_ack:

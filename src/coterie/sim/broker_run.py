@@ -41,7 +41,11 @@ class BrokerSimulation:
             host.node.skew = plan.skews.get(name, 0.0)
         names = plan.channel.get("queues")
         queues = [str(name) for name in names] if isinstance(names, list) else []
-        self.memory = Memory(queues, bool(plan.channel.get("unbound")), starts=self._starts)
+        homes = plan.channel.get("homes")
+        queues += [str(name) for name in homes] if isinstance(homes, list) else []
+        self.memory = Memory(
+            queues, bool(plan.channel.get("unbound")), starts=self._starts, own=bool(plan.channel.get("own"))
+        )
         self.nodes = {name: host.node for name, host in self.hosts.items()}
         self.clients: dict[str, Client] = {}
         self._injector = BrokerInjector(self)
@@ -75,6 +79,7 @@ class BrokerSimulation:
         for who, failure in world.unhandled.values():
             self._crashed(who, failure)
         result.violations += [(found.property, found.text) for found in self._checker.finish()]
+        result.rules.update(self.memory.homely)
         result.events = self._checker.events
         result.sim_seconds = world.time
         for node in self.nodes.values():

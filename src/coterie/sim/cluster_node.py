@@ -102,4 +102,8 @@ class ClusterHost(BrokerHost):
 
     @property
     def empty(self) -> bool:
-        return self.serves and super().empty
+        """But for what is at home on one broker, where perhaps nobody consumes it."""
+        if not self.serves or self.server is None or self.broker is None:
+            return False
+        queues = [queue for vhost in self.broker.vhosts.values() for queue in vhost.queues.values()]
+        return not any(queue.entries for queue in queues if queue.home is None)

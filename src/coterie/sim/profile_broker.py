@@ -32,7 +32,14 @@ QUEUES: dict[str, dict[str, object]] = {
     "fleeting": {},
 }
 """What there is to choose from, each with its arguments."""
-DURABLE = frozenset(QUEUES) - {"fleeting"}
+HOMES: dict[str, dict[str, object]] = {
+    "here": {"x-replicated": False, "x-max-length": 10, "x-dead-letter-exchange": GRAVES},
+    "hearth": {"qpid.replicated": "false", "x-max-priority": 3, "x-message-ttl": 300, "x-dead-letter-exchange": GRAVES},
+}
+"""Those that a cluster does not replicate: what is in them may be lost with one broker, and nobody counts on it."""
+OWN = "own-"
+"""How the exclusive queue of each client is called, before the client's name."""
+DURABLE = (frozenset(QUEUES) | frozenset(HOMES)) - {"fleeting"}
 SURE = frozenset({"plain", "rank", "single", "strict", "letters"})
 """What is confirmed there is found in the end, in the queue or among the dead letters, unless somebody purges it."""
 

@@ -1,8 +1,9 @@
 """The profile `cluster`: three or five brokers that are one, and clients that do everything on any of them.
 
 What clients do is as in the profile `broker`. More brokers may join later. Brokers are killed, lose power, are stopped
-and paused; links between them are cut, in both directions or in one; disks are slow, full or torn. In the end all
-brokers serve, everything is consumed, and what was confirmed must have been found.
+and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
+power fails for all of them. In the end all brokers serve, everything is consumed, and what was confirmed must have been
+found.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import random
 
 from coterie.sim.link import Conditions
-from coterie.sim.plan import Fault, Plan, pick, swarm
+from coterie.sim.plan import Action, Burst, Fault, Plan, pick, swarm
 from coterie.sim.profile_broker import (
     AMQP,
     BROKER_SETTINGS,
+    HOMES,
+    OWN,
     QUEUES,
     STORE,
     client_actions,
@@ -27,9 +30,12 @@ CLUSTER_FAULTS = (
     "disk_tear", "slow_receiver", "latency", "slow_link",
 )  # fmt: skip
 CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
+DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
+"""What is done to queues that are not replicated."""
 RULES = (
     "given", "given.redelivered", "promise", "promise.disk", "replica", "replica.updated",
     "serving.joining", "serving.serving", "serving.stranded",
+    "home.given", "home.refused", "home.missing", "own.given",
 )  # fmt: skip
 """What happens in some run."""
 
@@ -57,6 +63,14 @@ def cluster_plan(seed: int) -> Plan:
         "lease": timeout / 2,
         **pick(rng, CLUSTER),
     }
+    homely = random.Random(f"cluster/{seed}/homes")
+    homes = sorted(homely.sample(sorted(HOMES), homely.choice((0, 0, 1, 2))))
+    own = [f"{OWN}{client}" for client in clients] if homes and homely.random() < 0.5 else []
+    more: list[Burst] = []
+    deeds: list[Action] = []
+    if homes:
+        more = client_bursts(homely, clients, [*homes, *own], begin, quiet_at)
+        deeds = [each for each in client_actions(homely, clients, homes, begin, quiet_at) if each.kind in DEEDS]
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
@@ -64,16 +78,40 @@ def cluster_plan(seed: int) -> Plan:
         members=[*brokers, *late, *clients],
         starts={name: rng.uniform(begin, quiet_at) for name in late},
         stack=[("STORE", pick(rng, STORE)), ("BROKER", broker), ("AMQP", pick(rng, AMQP)), ("CLUSTER", settings)],
-        channel={"queues": names, "brokers": [*brokers, *late], "unbound": rng.random() < 0.2},
+        channel={
+            "queues": names,
+            "brokers": [*brokers, *late],
+            "unbound": rng.random() < 0.2,
+            "homes": homes,
+            "own": bool(own),
+        },
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
-        bursts=client_bursts(rng, clients, names, begin, quiet_at),
-        actions=client_actions(rng, clients, names, begin, quiet_at),
-        faults=_faults(rng, [*brokers, *late], clients, begin, quiet_at),
+        bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more], key=lambda burst: burst.at),
+        actions=sorted([*client_actions(rng, clients, names, begin, quiet_at), *deeds], key=lambda action: action.at),
+        faults=sorted(
+            [*_faults(rng, [*brokers, *late], clients, begin, quiet_at), *_blackout(seed, brokers, begin, quiet_at)],
+            key=lambda fault: fault.at,
+        ),
         quiet_at=quiet_at,
         settle=40.0,
     )
+
+
+def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """Now and then all brokers lose power at once: what they had in memory alone is gone. One whose disk was quick,
+    while those of others were slow, comes back last."""
+    rng = random.Random(f"cluster/{seed}/blackout")
+    if rng.random() >= 0.1:
+        return []
+    at, quick, slow = rng.uniform(begin + 0.5, end - 1.0), rng.choice(brokers), rng.choice((5.0, 40.0, 200.0))
+    faults = [
+        Fault(at, "crash", [broker], 0.6 if broker == quick else 0.05, values={"power": 1.0, "silent": 0.0})
+        for broker in brokers
+    ]
+    others = (broker for broker in brokers if broker != quick)
+    return [*(Fault(at - 0.4, "slow_disk", [broker], 0.4, values={"factor": slow}) for broker in others), *faults]
 
 
 def _faults(rng: random.Random, brokers: list[str], clients: list[str], begin: float, end: float) -> list[Fault]:
