@@ -96,6 +96,8 @@ class Holding:
     def start(self, leader: Address, start: StartFlush, kept: bool = False) -> None:
         flush, ours, key = self.flush, self.flush.stack.view.id, (leader, start.number)
         if start.view != ours:
+            if flush.stack.view.replaces(leader):
+                return  # of a former life, as late as it may be: no view of it will ever come
             if start.view > ours:
                 flush.note("later_view")
                 self._keep(key, start)
