@@ -90,6 +90,19 @@ def test_a_command_that_is_refused_later_closes_the_channel_and_what_waited_is_d
     assert client.call(1, "channel.close").name == "channel.close-ok"
 
 
+def test_any_number_of_commands_may_wait_behind_one_that_is_being_decided() -> None:
+    rig, cluster, client = deferred()
+    client.send(1, "queue.declare", queue="q")
+    client.raw(METHODS["queue.declare"].frame(1, queue="other", no_wait=True) * 2000)
+    client.send(1, "basic.qos")
+    assert client.names() == []
+    cluster.at_once = True
+    cluster.decide()
+    rig.run()
+    assert client.names() == ["queue.declare-ok", "basic.qos-ok"]
+    assert "other" in rig.broker.vhost("/").queues
+
+
 def test_a_client_that_goes_on_while_a_command_is_being_decided_is_not_read_for_ever() -> None:
     rig, cluster, client = deferred(AmqpSettings(backlog_max=10_000), channels=2)
     client.send(1, "queue.declare", queue="q")

@@ -90,6 +90,8 @@ class Channel(Sink):
         self._backlog: deque[tuple[Callable[..., object], tuple[bytes, ...]]] = deque()
         """Frames behind it."""
         self._backlog_bytes = 0
+        self._going_on = False
+        """They are being worked through: a command among them that is answered at once does not begin anew."""
         self._partial = 0
         """Bytes of the message that has not come completely."""
 
@@ -315,13 +317,17 @@ class Channel(Sink):
     def _go_on(self) -> None:
         """With the frames that waited."""
         backlog = self._backlog
-        if not backlog:
+        if not backlog or self._going_on:
             return
-        while backlog and not self._busy and not self.closing:
-            frame, payloads = backlog.popleft()
-            self._backlog_bytes -= sum(map(len, payloads))
-            ids = payloads[0][:4] if frame == self.method else PUBLISH
-            self.connection.guarded(self, ids, frame, *payloads)
+        self._going_on = True
+        try:
+            while backlog and not self._busy and not self.closing:
+                frame, payloads = backlog.popleft()
+                self._backlog_bytes -= sum(map(len, payloads))
+                ids = payloads[0][:4] if frame == self.method else PUBLISH
+                self.connection.guarded(self, ids, frame, *payloads)
+        finally:
+            self._going_on = False
         self.connection.flush()
         if not backlog:
             self.connection.throttle.resume(f"channel {self.number}")
