@@ -98,7 +98,7 @@ def test_of_three_brokers_one_is_killed_and_every_order_is_accounted_for(tmp_pat
     assert told["confirmed"] > 500
     assert told["reconnected"] == 2
     assert sorted(told["elsewhere_ms"]) == ["node1", "node3"]
-    for step in ("up_ms", "handed_over_ms", "in_step_ms"):
+    for step in ("up_ms", "handed_over_ms", "served_ms"):
         assert told[step] > 0
     assert told["properties"] == [fold.name for fold in properties()]
     checked = coterie("check", str(tmp_path))

@@ -1,7 +1,7 @@
 """The story of the broker's demonstration: three brokers that are one, of which one is killed, and nothing is lost.
 
 Publishers and consumers are on all of them. Whoever was connected to the one that dies goes on at another; when it is
-back in step, they go home. In the end the books are closed: every message is accounted for.
+back and serves, they go home. In the end the books are closed: every message is accounted for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Outcome:
     handed_over_ms: float = 0.0
     """From the kill until something that the dead broker's consumer held came to another one."""
     reconnected: int = 0
-    in_step_ms: float = 0.0
+    served_ms: float = 0.0
     seconds: float = 0.0
     events: int = 0
     properties: list[str] = field(default_factory=list)
@@ -132,9 +132,9 @@ class BrokerStory:
         before, began = ledger.confirmed, time.monotonic()
         await victim.start()
         await (await served(victim.port)).close()
-        self.outcome.in_step_ms = (time.monotonic() - began) * 1000
+        self.outcome.served_ms = (time.monotonic() - began) * 1000
         self._say(
-            f"{victim.name} is started again and in step after {self.outcome.in_step_ms:.0f} ms, in which the others "
+            f"{victim.name} is started again and serves after {self.outcome.served_ms:.0f} ms, in which the others "
             f"confirmed {ledger.confirmed - before:,} more; its clients go home"
         )
         for client in self._clients:
@@ -169,7 +169,7 @@ class BrokerStory:
 
 
 async def served(port: int, patience: float = STUCK) -> Session:
-    """A session there, as soon as that broker is in step."""
+    """A session there, as soon as that broker serves."""
     deadline = time.monotonic() + patience
     while True:
         session = Session(port)

@@ -35,7 +35,7 @@ class Broker:
         self._copying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when clients can knock; it is in step when it lets them in."""
+        """Returns when clients can knock; it serves when it lets them in."""
         command = [sys.executable, "-m", "coterie", "node", "--json", "--name", self.name, *self._arguments]
         pipe = asyncio.subprocess.PIPE
         self._process = process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
