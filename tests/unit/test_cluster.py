@@ -622,3 +622,15 @@ def test_a_broker_with_a_damaged_store_has_no_vote_until_it_is_updated() -> None
         host.kill()
     c, a = cluster.start(2), cluster.start(0)
     cluster.until(lambda: a.serves and c.serves)
+
+
+@pytest.mark.parametrize("word", [b"", b"\x01", b"\x02abc", b"\x08xyz", b"\x09", b"\x05", b"\x06\xff", b"\xff" * 40])
+def test_words_between_brokers_that_make_no_sense_hurt_nobody(word: bytes) -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.declare()
+    a.channel.send_nowait(word, b.core.us)
+    b.publish("one")
+    cluster.settle()
+    assert b.confirmed == ["one"]
+    cluster.check_alike()

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from coterie.cluster import wire
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
-from coterie.cluster.filling import ASK, BODIES, Filling, answer
 from coterie.cluster.forget import CHANGED, Forgetting, refusal
 from coterie.cluster.franchise import Franchise
 from coterie.cluster.homes import Homes
@@ -33,14 +32,15 @@ from coterie.cluster.local_messages import Asked, LocalMessages
 from coterie.cluster.message_handler import MessageHandler
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
-from coterie.cluster.remote_replies import WORDS, RemoteReplies
+from coterie.cluster.remote_replies import RemoteReplies
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
-from coterie.cluster.update import UPDATE, Update, Updates
+from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
 from coterie.cluster.voters import Beginning, Progress, Status, decide, majority
 from coterie.cluster.wire import Kind
+from coterie.cluster.words import Words
 from coterie.errors import PeerError
 from coterie.group.channel import BufferFull, Channel, ChannelClosed, Delivery, Receiver
 from coterie.group.members import Address, MergeView, View, ViewId
@@ -50,6 +50,7 @@ from coterie.runtime.base import Buffer, Runtime
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.cluster.drain import Drain
+    from coterie.cluster.filling import Filling
 
 log = Log(__name__)
 ALARM = "cluster"
@@ -103,11 +104,12 @@ class Core(Receiver):
         self.interface = BrokerHandler(self, settings.credit_max)
         self.pending = Pending(self._may_speak)
         self.local = LocalMessages()
+        self.words = Words(self)
         self.lease = Lease(runtime, settings.lease, self._ping, self._look)
         self._place = Place(0, 0)
         """Of the event that is being applied, or was the last."""
         self._statuses: dict[Address, Status] = {}
-        self._disks = Disks(self)
+        self.disks = Disks(self)
         self._wall: float | None = None
         self._sent = 0
         """Events that we sent; the number of the last."""
@@ -260,7 +262,7 @@ class Core(Receiver):
                         self._ordered(delivery.sender, message)
                 else:
                     for message in delivery.messages:
-                        self._told(delivery.sender, message)
+                        self.words.heard(delivery.sender, message)
             if self.progress != progress and store.written() != before and self.state is State.SERVING:
                 if not self.updating:
                     self._save()
@@ -269,7 +271,7 @@ class Core(Receiver):
             store.end()
         if self._disk_matters:
             self._disk_matters = False
-            self._disks.look()
+            self.disks.look()
         self.pending.look()
         self._drain()
         self.interface.came_back()
@@ -323,7 +325,7 @@ class Core(Receiver):
         self._wall = self.last_wall = head.wall
         self._made = 0
         if head.on_disk:
-            self._disks.awaited_by(sender)
+            self.disks.awaited_by(sender)
             self._disk_matters = True
         try:
             answer = self.handler.apply(head.kind, sender, data, asked)
@@ -368,63 +370,11 @@ class Core(Receiver):
 
     # Between members, one to one.
 
-    def tell_disk(self, index: int, to: Iterable[Address]) -> None:
-        self._tell(Told.DISK, index, self.progress.epoch, to)
-
-    def _tell(self, what: int, number: int, epoch: int, to: Iterable[Address]) -> None:
-        """If there is no room for it, it is lost: whatever is told so is told again before long."""
-        data = Told.pack(what, number, epoch)
-        for member in to:
-            if member != self.us and self.serves_with(member):
-                try:
-                    self.channel.send_nowait(data, member)
-                except (BufferFull, ChannelClosed):
-                    pass
-
-    def _told(self, sender: Address, data: memoryview) -> None:
-        what = data[0] if len(data) else 0
-        if what == UPDATE:
-            if self.update is not None:
-                self.update.part(sender, data[1:])
-            return
-        if what == ASK:
-            answer(self, sender, data[1:])
-            return
-        if what == BODIES:
-            if self.filling is not None:
-                self.filling.bodies(data[1:])
-            return
-        if what in WORDS:
-            self.replies.heard(sender, data)
-            return
-        if len(data) != Told.SIZE:
-            log.error("a word between brokers that has the wrong size", sender=sender, size=len(data))
-            return
-        number, epoch = Told.numbers(data)
-        if what == Told.DISK:
-            self._disks.heard(sender, number, epoch)
-        elif what == Told.PING:
-            if self.serves_with(sender):
-                self._tell(Told.PONG, number, 0, (sender,))
-        elif what == Told.PONG:
-            self.lease.heard(sender.name, number)
-
-    def send_to(self, member: Address, data: bytes) -> None:
-        """As soon as there is room for it."""
-
-        async def send() -> None:
-            try:
-                await self.channel.send(data, member)
-            except ChannelClosed:
-                pass
-
-        self.runtime.spawn(send())
-
     def _ping(self, number: int) -> None:
         if self.state is State.SERVING:
             self.lease.heard(self.us.name, number)
-            self._tell(Told.PING, number, 0, self.in_step)
-            self._disks.tell(self.servants)
+            self.words.ping(number, self.in_step)
+            self.disks.tell(self.servants)
 
     # Views.
 
@@ -490,13 +440,13 @@ class Core(Receiver):
         try:
             for member in lost:
                 log.warning("a broker is lost", broker=member)
-                self._disks.lost(member)
+                self.disks.lost(member)
             self._lose(lost)
             self._save()
         finally:
             store.end()
         self._begin_lease()
-        self._disks.tell_all()
+        self.disks.tell_all()
         self.pending.look()
         if self.filling is not None:
             self.filling.view_changed()
@@ -641,7 +591,7 @@ class Core(Receiver):
         self._lose([address for address in self.handler.peers if not self.serves_with(address)])
         for home in self.homes.strangers(self.servants):
             self.homes.lose(home)
-        self._disks.begin()
+        self.disks.begin()
         self.pending.held = max(self.pending.held, self._place)
         self._members_changed()
         self._alarm()
@@ -654,7 +604,7 @@ class Core(Receiver):
         self._save()
         self._begin_lease()
         self._count_voters()
-        self._disks.tell_all()
+        self.disks.tell_all()
         self._told_of_change()
 
     def updated(
@@ -734,7 +684,7 @@ class Core(Receiver):
             if sender.name == name:
                 self.franchise.resigned.add(sender)
             self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-            self._disks.awaited_by(sender)
+            self.disks.awaited_by(sender)
             self._disk_matters = True
             self._save()
             self._begin_lease()
@@ -775,7 +725,7 @@ class Core(Receiver):
         return member in self.in_step or member in self.catching_up
 
     def status(self) -> ClusterStatus:
-        return describe(self, self._disks.upto)
+        return describe(self, self.disks.upto)
 
     def closed(self, why: str) -> None:
         self.state = State.JOINING
@@ -792,7 +742,7 @@ class Core(Receiver):
         self.homes.clear()
         self.pending.clear()
         self.interface.clear()
-        self._disks.clear()
+        self.disks.clear()
 
     def reset(self, why: str, to: Progress, cluster: str, voters: tuple[str, ...]) -> None:
         """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.
@@ -810,21 +760,3 @@ class Core(Receiver):
         self.cluster, self.voters = cluster, voters
         self._save()
         self.broker.wipe()
-
-
-class Told:
-    """What members tell each other one to one: a byte that says what, a number, the epoch. Others are about direct
-    replies (remote_replies.py) and parts of an update (update.py, filling.py)."""
-
-    DISK = 1
-    PING = 2
-    PONG = 3
-    SIZE = 17
-
-    @staticmethod
-    def pack(what: int, number: int, epoch: int) -> bytes:
-        return bytes((what,)) + number.to_bytes(8, "big") + epoch.to_bytes(8, "big")
-
-    @staticmethod
-    def numbers(data: memoryview) -> tuple[int, int]:
-        return int.from_bytes(data[1:9], "big"), int.from_bytes(data[9:], "big")

@@ -88,7 +88,7 @@ class Disks:
         self.tell(tell)
 
     def tell(self, members: Iterable[Address]) -> None:
-        self._core.tell_disk(self._upto.get(self._core.us, 0), members)
+        self._core.words.disk(self._upto.get(self._core.us, 0), members)
 
     # Those of others.
 

@@ -113,7 +113,7 @@ class Filling:
             # The youngest: the oldest one orders everybody's events.
             self._asked[self._questions] = (members[-1], wanted)
             question = b"".join((_NUMBER.pack(self._questions), *(_PLACE.pack(*place) for place in wanted)))
-            self._core.send_to(members[-1], bytes((ASK,)) + question)
+            self._core.words.send(members[-1], bytes((ASK,)) + question)
 
     def _next(self) -> Iterator[tuple[Place, Hollow]]:
         size = count = 0
@@ -261,4 +261,4 @@ def answer(core: Core, member: Address, data: memoryview) -> None:
             entry = None if queue is None else queue.entries.get(position)
             if entry is not None and entry.message is not None and not is_hollow(entry):
                 parts += (_BODY.pack(number, position, entry.size), entry.message.body)
-    core.send_to(member, b"".join(parts))
+    core.words.send(member, b"".join(parts))

@@ -1,0 +1,91 @@
+"""What brokers tell each other one to one, beside the log. The first byte says what.
+
+Of some it does not matter if one is lost, as it is told again before long: how far a disk has come, questions and
+answers of the lease. Parts of an update and direct replies wait until there is room for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from coterie.cluster.filling import ASK, BODIES, answer
+from coterie.cluster.remote_replies import WORDS as REPLIES
+from coterie.cluster.update import UPDATE
+from coterie.group.channel import BufferFull, ChannelClosed
+from coterie.log import Log
+
+if TYPE_CHECKING:
+    from coterie.cluster.core import Core
+    from coterie.group.members import Address
+
+log = Log(__name__)
+DISK, PING, PONG = 1, 2, 3
+_SHORT = struct.Struct(">BQQ")
+"""What, a number, the epoch."""
+
+
+class Words:
+    """Of one broker."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def ping(self, number: int, to: Iterable[Address]) -> None:
+        self._tell(PING, number, 0, to)
+
+    def disk(self, index: int, to: Iterable[Address]) -> None:
+        self._tell(DISK, index, self._core.progress.epoch, to)
+
+    def _tell(self, what: int, number: int, epoch: int, to: Iterable[Address]) -> None:
+        """If there is no room for it, it is lost."""
+        core, data = self._core, _SHORT.pack(what, number, epoch)
+        for member in to:
+            if member != core.us and core.serves_with(member):
+                try:
+                    core.channel.send_nowait(data, member)
+                except (BufferFull, ChannelClosed):
+                    pass
+
+    def send(self, member: Address, data: bytes) -> None:
+        """As soon as there is room for it."""
+        channel = self._core.channel
+
+        async def send() -> None:
+            try:
+                await channel.send(data, member)
+            except ChannelClosed:
+                pass
+
+        self._core.runtime.spawn(send())
+
+    def heard(self, sender: Address, data: memoryview) -> None:
+        """Raises whatever a part of an update raises: without it there is no way on."""
+        core, what = self._core, data[0] if len(data) else 0
+        if what == UPDATE:
+            if core.update is not None:
+                core.update.part(sender, data[1:])
+            return
+        try:
+            if what == ASK:
+                answer(core, sender, data[1:])
+            elif what == BODIES:
+                if core.filling is not None:
+                    core.filling.bodies(data[1:])
+            elif what in REPLIES:
+                core.replies.heard(sender, data)
+            else:
+                self._short(sender, *_SHORT.unpack(data))
+        except struct.error as error:
+            log.error("a word between brokers that cannot be read", sender=sender, error=error)
+
+    def _short(self, sender: Address, what: int, number: int, epoch: int) -> None:
+        core = self._core
+        if what == DISK:
+            core.disks.heard(sender, number, epoch)
+        elif what == PING:
+            if core.serves_with(sender):
+                self._tell(PONG, number, 0, (sender,))
+        elif what == PONG:
+            core.lease.heard(sender.name, number)
