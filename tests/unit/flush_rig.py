@@ -43,12 +43,19 @@ class Sequencer(Protocol):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[str] = []
+        self.promises = self.releases = 0
 
     def pause(self) -> None:
         self.calls.append("pause")
 
     def go_on(self) -> None:
         self.calls.append("go_on")
+
+    def promise(self) -> None:
+        self.promises += 1
+
+    def release(self) -> None:
+        self.releases += 1
 
 
 class Below(Protocol):

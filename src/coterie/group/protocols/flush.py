@@ -103,6 +103,7 @@ class Flush(Flushing):
     def ready(self, hold: Hold) -> None:
         """FLUSH_OK."""
         hold.answered = True
+        self.holding.promise(hold)
         self.note("flush_ok")
         local = self.stack.local
         ok = FlushOk(hold.leader, hold.number, hold.round, self.nakack.sent)

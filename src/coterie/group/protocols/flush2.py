@@ -86,6 +86,7 @@ class Flush2(Flushing):
     def ready(self, hold: Hold) -> None:
         """START-FLUSH-OK."""
         hold.answered = True
+        self.holding.promise(hold)
         self.note("start_ok")
         self.nakack.freeze()
         sent, received = self._units()

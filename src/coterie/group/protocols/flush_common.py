@@ -121,8 +121,15 @@ class Flushing(FlushProtocol):
             case Reconciled(number, round, digest):
                 self.leading.reconciled(peer, number, round, digest)
             case StopFlush(number, view):
-                self.stopped(peer, number, self.holding.find(peer, number, view))
+                hold = self.holding.find(peer, number, view)
+                if hold is not None and hold.kind is Kind.VIEW and view > self.stack.view.id:
+                    self.note("stop_before_view")
+                    hold.stopped = True
+                else:
+                    self.holding.no_view_came(peer, number)
+                    self.stopped(peer, number, hold)
             case AbortFlush(number, view):
+                self.holding.no_view_came(peer, number)
                 hold = self.holding.find(peer, number, view)
                 if hold is not None:
                     self.note("aborted")

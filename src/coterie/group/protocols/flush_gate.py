@@ -39,6 +39,8 @@ class Order(Interface):
 
     def pause(self) -> None: ...
     def go_on(self) -> None: ...
+    def promise(self) -> None: ...
+    def release(self) -> None: ...
 
 
 class Gate:
@@ -50,7 +52,7 @@ class Gate:
         """The application does not know yet that the gate is shut."""
         self.nakack = stack.find(Nakack)
         self._flow = stack.find(Flow) if stack.has(Flow) else None
-        self._order = cast("Order | None", stack.by_role("total order"))
+        self.order = cast("Order | None", stack.by_role("total order"))
         self._turn = 0
         """Counts closings and openings: an answer of the application to an earlier block() is none to this one."""
         self._opening = False
@@ -131,8 +133,8 @@ class Gate:
             self._block_timer = None
         if self._flow is not None:
             self._flow.finish_train()
-        if self._order is not None:
-            self._order.pause()
+        if self.order is not None:
+            self.order.pause()
         self.state = State.SHUT
         flush = self.flush
         flush.shut, flush.closing = True, False
@@ -160,8 +162,8 @@ class Gate:
         if was_shut:
             if flush.stack.trace.on:
                 flush.stack.trace.emit("unblock", view=flush.stack.view.id)
-            if self._order is not None:
-                self._order.go_on()
+            if self.order is not None:
+                self.order.go_on()
         flush.stack.above(flush).up_event(Unblock())
         if was_shut:
             if self.nakack.frozen:

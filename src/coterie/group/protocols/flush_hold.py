@@ -46,6 +46,8 @@ class Hold:
     """Its leader is suspected, and a successor must flush before the gate may open."""
     rest: bool = False
     """The flush itself is over here: only the gate stays shut until something else has happened."""
+    stopped: bool = False
+    """It is over at its leader, who is in the view that came of it; here it is when that is installed."""
     views: int = 0
     """Installed since it began."""
     timer: Timer | None = None
@@ -73,6 +75,8 @@ class Holding:
         """The flush for a view that began last."""
         self._later: dict[Key, StartFlush] = {}
         """What cannot begin yet: it is of a view to come, or a view change goes first."""
+        self._promises: set[Key] = set()
+        """Flushes for a view that were answered here, and of which nobody has said that no view came of them."""
         self._over: dict[Address, ViewId] = {}
         """Leaders that said in a view to come that their flush is over."""
         self._goals: dict[Key, Goal] = {}
@@ -247,6 +251,21 @@ class Holding:
         self.holds[rest.key] = rest
         return rest
 
+    # What was answered to a flush for a view binds until it is known what became of it.
+
+    def promise(self, hold: Hold) -> None:
+        order = self.flush.gate.order
+        if hold.kind is Kind.VIEW and order is not None:
+            self._promises.add(hold.key)
+            order.promise()
+
+    def no_view_came(self, leader: Address, number: int) -> None:
+        """Its leader has given it up, or is in our view still when it is over."""
+        self._promises.discard((leader, number))
+        order = self.flush.gate.order
+        if order is not None and not self._promises:
+            order.release()
+
     def settle(self) -> None:
         """After every end: what waited may begin; if nothing holds, the gate opens."""
         if not self._for_view():
@@ -283,10 +302,13 @@ class Holding:
                 hold.orphan = False
 
     def view_changed(self, view: View) -> None:
+        self._promises.clear()
         self._give_up_goals()
         for hold in list(self.holds.values()):
             hold.views += 1
-            if hold.leader not in view:
+            if hold.stopped:
+                self.flush.stopped(hold.leader, hold.number, hold)
+            elif hold.leader not in view:
                 self.flush.note("view_leader")
                 self._leave(hold, "view")
             elif hold.kind is Kind.VIEW and hold.views > 1:  # its end got lost while we were in different views

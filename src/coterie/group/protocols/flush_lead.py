@@ -403,11 +403,15 @@ class Leading:
 
     def _tell_over(self, lead: Lead, members: list[Address], ok: bool = False) -> None:
         """Suspects too, unless their death is proven: whoever was suspected in error must not stay blocked."""
-        flush, local, view = self.flush, self.flush.stack.local, self.flush.stack.view.id
-        message = StopFlush(lead.number, view) if ok else AbortFlush(lead.number, view)
-        flush.tell_all([m for m in members if m != local and not flush.suspects.get(m)], message)
+        flush, local, view = self.flush, self.flush.stack.local, self.flush.stack.view
+        stop, abort = StopFlush(lead.number, view.id), AbortFlush(lead.number, view.id)
+        others = [m for m in members if m != local and not flush.suspects.get(m)]
+        # A view that came of it concerns those who are in it: they are to wait for it.
+        told = [m for m in others if ok and (lead.kind is not Kind.VIEW or m in view)]
+        flush.tell_all(told, stop)
+        flush.tell_all([m for m in others if m not in told], abort)
         if local in members:
-            flush.tell(local, message)
+            flush.tell(local, stop if ok else abort)
 
     def _next_in_queue(self) -> None:
         if self._queue and self._own() is None:

@@ -177,6 +177,7 @@ COMMON_RULES = {
     "left_out": "Somebody has not answered in time: a view goes on without it.",
     "block_timeout": "A block() that takes too long is not waited for any longer.",
     "exclusive_max": "An application's flush that holds for too long is released by every member by itself.",
+    "stop_before_view": "STOP-FLUSH before the view that came of the flush: the gate opens when that is there.",
     "later_view": "START-FLUSH of a view that is not installed here yet is kept until it is.",
     "older_view": "START-FLUSH of a view that is over here is ignored, and membership told.",
     "inherited": "A joiner's gate is shut while somebody holds a flush in the view that it comes to.",

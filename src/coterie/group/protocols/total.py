@@ -98,6 +98,7 @@ class Total(Protocol):
         "total.resumed": "What piled up during a flush is ordered when it ends.",
         "total.held_majority": "A member learns that a majority holds the order up to a position.",
         "total.held_all": "A member learns that everybody holds the order up to a position.",
+        "total.promised": "Whoever has answered a flush for a view holds no more of the one that ends than it said.",
         "total.reports_later": "Where a majority matters, a member that it does not need reports a little later.",
         "total.asked": "A member that does not learn in time who holds the order asks.",
         "total.answered": "A member that is asked reports once more.",
@@ -132,6 +133,8 @@ class Total(Protocol):
         """The last place whose bundle is here, as are all before it."""
         self._unsafe: deque[Packet] = deque()
         """Under safe delivery: bundles with a place, not known to be held by all."""
+        self._promised = False
+        """We have told somebody what we have of this view, who may go on to the next one with that."""
         self._due = False
         """We are the sequencer, and a record is due."""
         everyone = self._safe or True in self._signals
@@ -192,6 +195,18 @@ class Total(Protocol):
                 self.rule("total.resumed")
                 self._order_soon()
 
+    def promise(self) -> None:
+        """What we have now is told to whoever makes the next view. It may go there without us, and without what we get
+        from now on: that must not be called held, though we and others have it."""
+        self._promised = True
+
+    def release(self) -> None:
+        """No view came of it."""
+        if self._promised:
+            self._promised = False
+            self._holding.grown(self._position)
+            self._hand_up([])
+
     # Up: walk the sequencer's stream, and deliver what it orders.
 
     def up(self, batch: list[Packet]) -> None:
@@ -217,7 +232,10 @@ class Total(Protocol):
         if arrived:
             self._arrived(out)
         if self._position != before:
-            self._holding.grown(self._position)
+            if self._promised:
+                self.rule("total.promised")
+            else:
+                self._holding.grown(self._position)
         self._hand_up(out)
 
     def _arrived(self, out: list[Packet]) -> None:

@@ -219,6 +219,7 @@ class Unicast3(Protocol):
             self.rule("unicast3.revived")
             self._graves.revive(sender)
             entry.window = Window(tombstone.delivered, self.settings.window)
+            entry.left = sender not in self.stack.view  # what is late of one that is gone is not waited for
         elif packet.flags & FIRST:
             self.rule("unicast3.first_creates")
             self._begin(entry, packet.seqno)
