@@ -634,3 +634,32 @@ def test_words_between_brokers_that_make_no_sense_hurt_nobody(word: bytes) -> No
     cluster.settle()
     assert b.confirmed == ["one"]
     cluster.check_alike()
+
+
+@pytest.mark.parametrize("seconds", [4, 5, 7, 12])
+@pytest.mark.parametrize("size", [3, 5])
+def test_two_brokers_that_reach_each_other_no_more_but_all_others_lose_nothing(size: int, seconds: float) -> None:
+    """Whom the others follow is one question; what a client was told must be true whatever the answer is."""
+    cluster = Cluster(size)
+    a, *_ = cluster.started()
+    a.declare()
+    links = [cluster.fabric.link(*pair) for pair in (("a", "b"), ("b", "a"))]
+    for link in links:
+        link.block()
+    end = cluster.world.time + seconds
+    number = 0
+    while cluster.world.time < end:
+        for host in cluster.hosts:
+            if host.serves:
+                number += 1
+                host.publish(f"{host.name}{number}")
+        cluster.run(0.05)
+    for link in links:
+        link.unblock()
+    cluster.until(lambda: all(host.serves for host in cluster.hosts), seconds=60)
+    cluster.check_alike()
+    there = [body for _, body, _, _ in a.content()]
+    for host in cluster.hosts:
+        assert {*host.confirmed} <= {*there}
+    assert len({*there}) == len(there)
+    assert sum(len(host.confirmed) for host in cluster.hosts) > 20

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from coterie.cluster.voters import Beginning, Progress, Status, Waiting, decide
+from dataclasses import replace
+
+from coterie.cluster.voters import Beginning, Era, Progress, Status, Waiting, decide
 from coterie.group.members import Address
 
 A, B, C = (Address(name, 1) for name in "abc")
@@ -49,3 +51,38 @@ def test_brokers_that_have_all_been_cut_off_begin_nothing_new() -> None:
 def test_brokers_of_different_clusters_do_not_begin_together() -> None:
     other = Status(Progress(9, 9), "y", ("b",), 3, False)
     assert isinstance(decide((A, B), {A: status(4, 10), B: other}), Waiting)
+
+
+def went_on(epoch: int, index: int, view: str, *members: str, voters: tuple[str, ...] = VOTERS) -> Status:
+    return replace(status(epoch, index), voters=voters, era=Era(view, members))
+
+
+def test_one_that_went_on_in_a_view_where_no_majority_was_is_wrong_however_far_it_came() -> None:
+    """A and B each went on with C, which followed B; then B died."""
+    found = decide((A, C), {A: went_on(5, 90, "4@a", "a", "c"), C: went_on(5, 20, "4@b", "b", "c")})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step, found.epoch) == (C, (C,), 6)
+
+
+def test_if_nobody_was_followed_the_one_that_came_furthest_is_as_good_as_the_other() -> None:
+    lagging = went_on(4, 5, "3@a", "a", "b", "c")
+    statuses = {A: went_on(5, 90, "4@a", "a", "c"), B: went_on(5, 20, "4@b", "b", "c"), C: lagging}
+    found = decide((A, B, C), statuses)
+    assert isinstance(found, Beginning)
+    assert found.source == A
+
+
+def test_who_was_followed_is_waited_for_if_only_the_absent_can_tell() -> None:
+    d, voters = Address("d", 1), ("a", "b", "c", "d", "e")
+    left, right = ("a", "b", "c"), ("c", "d", "e")
+    statuses = {
+        A: went_on(5, 9, "4@a", *left, voters=voters),
+        B: went_on(5, 9, "4@a", *left, voters=voters),
+        d: went_on(5, 7, "4@d", *right, voters=voters),
+    }
+    found = decide((A, B, d), statuses)
+    assert isinstance(found, Waiting)
+    assert "c, e must say with whom" in found.why
+    followed = decide((A, B, C, d), {**statuses, C: went_on(5, 7, "4@d", *right, voters=voters)})
+    assert isinstance(followed, Beginning)
+    assert followed.source in (C, d)

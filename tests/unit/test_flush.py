@@ -723,6 +723,16 @@ def test_start_flush_of_a_view_that_is_over_here_is_ignored_and_membership_told(
     assert s.below.told == [OtherView(B, ViewId(9, B), B, ours=True)]
 
 
+def test_stop_flush_before_the_view_that_came_of_it_opens_the_gate_in_that_view() -> None:
+    s = member()
+    s.start(B, VIEW)
+    s.hear(B, Flush, StopFlush(1, NEXT))
+    assert s.flush.shut
+    assert s.stack.rules["flush.stop_before_view"] == 1
+    s.install((A, B, C), NEXT)
+    assert not s.flush.shut
+
+
 def test_a_joiners_gate_stays_shut_while_somebody_holds_a_flush_in_the_view() -> None:
     s = joiner()
     s.install((A, B, C, D), NEXT, holders=(A,))

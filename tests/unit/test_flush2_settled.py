@@ -366,6 +366,23 @@ def test_start_flush_of_a_view_that_is_over_here_is_ignored_and_membership_told(
     assert not s.flush.shut
 
 
+def test_start_flush_of_a_former_life_of_a_member_is_not_kept() -> None:
+    s = member()
+    s.install((A, B, Address("c", 2)), NEXT)
+    s.start(C, VIEW, view=ViewId(99, C))
+    assert s.stack.held()["FLUSH2.kept"] == 0
+
+
+def test_stop_flush_before_the_view_that_came_of_it_opens_the_gate_in_that_view() -> None:
+    s = member()
+    s.start(B, VIEW)
+    s.hear(B, Flush2, StopFlush(1, NEXT))
+    assert s.flush.shut
+    assert s.stack.rules["flush2.stop_before_view"] == 1
+    s.install((A, B, C), NEXT)
+    assert not s.flush.shut
+
+
 def test_no_more_is_kept_for_views_to_come_than_a_limit() -> None:
     s = member()
     for number in range(1, 200):

@@ -510,6 +510,25 @@ def test_of_three_a_member_that_is_not_the_sequencer_knows_at_once_that_a_majori
     assert s.stack.rules["total.held_majority"] == 1
 
 
+def test_whoever_has_answered_a_flush_for_a_view_holds_no_more_than_it_said_until_no_view_comes_of_it() -> None:
+    s = member(B, held="majority")
+    s.up(multicast(A, 1))
+    total(s).promise()
+    s.up(multicast(A, 2), multicast(A, 3))
+    assert held(s) == [(1, False)]
+    assert s.stack.rules["total.promised"] == 1
+    total(s).release()
+    assert held(s) == [(3, False)]
+
+
+def test_what_was_promised_in_a_view_does_not_bind_in_the_next() -> None:
+    s = member(B, held="majority")
+    total(s).promise()
+    install(s, View(ViewId(8, A), (A, B, C)))
+    s.up(multicast(A, 1))
+    assert [position for position, _ in held(s)] == [1]
+
+
 def test_the_sequencer_learns_from_reports_what_a_majority_holds() -> None:
     s = sequencer(held="majority")
     s.up(*bundles(B, 1, 3))

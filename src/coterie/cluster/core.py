@@ -38,7 +38,7 @@ from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
-from coterie.cluster.voters import Beginning, Progress, Status, decide, majority
+from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, majority
 from coterie.cluster.wire import Kind
 from coterie.cluster.words import Words
 from coterie.errors import PeerError
@@ -74,6 +74,7 @@ class Core(Receiver):
         self.settings = settings
         self.state = State.JOINING
         self.progress = Progress()
+        self.era = Era()
         self.cluster = ""
         self.voters: tuple[str, ...] = ()
         self.versions = Versions()
@@ -145,6 +146,7 @@ class Core(Receiver):
         self.updating = bool(record.get("updating"))
         if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
             self.progress = self._goal = Progress(epoch, index)
+            self.era = Era.from_json(record.get("era"))
             self.cluster = str(record.get("cluster"))
             self.voters = tuple(str(name) for name in voters)
             self.versions.spoken = int(str(record.get("version", 1)))
@@ -365,6 +367,7 @@ class Core(Receiver):
             {
                 "epoch": progress.epoch, "index": progress.index, "cluster": self.cluster,
                 "voters": list(self.voters), "version": self.versions.spoken, "updating": self.updating,
+                "era": self.era.to_json(),
             },
         )  # fmt: skip
 
@@ -432,9 +435,10 @@ class Core(Receiver):
         return {member for member in members if member in with_us and member in view.members}
 
     def _go_on(self, lost: list[Address]) -> None:
-        """The next view still has a majority: whatever came before it is held by all who are here."""
-        self.pending.held = self._place
+        """The next view still has a majority. Whatever came before it is held by all who are here; but they may be on
+        their way to another view, with others: until a majority has said something in this one, it is kept quiet."""
         self.progress = Progress(self.progress.epoch + 1, self.progress.index)
+        self.era = Era.of(self.channel.view, self.in_step)
         store = self.broker.store
         store.begin()
         try:
@@ -447,7 +451,8 @@ class Core(Receiver):
             store.end()
         self._begin_lease()
         self.disks.tell_all()
-        self.pending.look()
+        if self.keeps_time():
+            self.multicast(Kind.HERE, b"{}")
         if self.filling is not None:
             self.filling.view_changed()
 
@@ -501,7 +506,7 @@ class Core(Receiver):
         live = self.state is State.STRANDED
         status = Status(
             self.progress, self.cluster, self.voters, self.settings.size, live, self.damaged, self.updating,
-            self.broker.empty, self.versions.newest, self.versions.spoken, self.settings.dispatch,
+            self.broker.empty, self.versions.newest, self.versions.spoken, self.settings.dispatch, self.era,
         )  # fmt: skip
         self.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(self.channel.view.id)}))
 
@@ -572,6 +577,7 @@ class Core(Receiver):
             self.catching_up.clear()
             self.cluster, self.voters = found.cluster, found.voters
             self.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
+            self.era = Era.of(self.channel.view, self.channel.view.members)
             self.versions.begin(self._statuses, found.in_step)
             self._serve()
         else:
@@ -608,13 +614,13 @@ class Core(Receiver):
         self._told_of_change()
 
     def updated(
-        self, progress: Progress, cluster: str, voters: tuple[str, ...], in_step: list[Address],
+        self, progress: Progress, era: Era, cluster: str, voters: tuple[str, ...], in_step: list[Address],
         catching_up: dict[Address, Progress], wall: float,
     ) -> None:  # fmt: skip
         """This broker has the state of another one, as it was at the place of our status in the log."""
         if self.traced is not None:
             self.traced.updated()
-        self.progress, self.cluster, self.voters, self.last_wall = progress, cluster, voters, wall
+        self.progress, self.era, self.cluster, self.voters, self.last_wall = progress, era, cluster, voters, wall
         self.in_step, self.catching_up = in_step, catching_up
 
     def _ready(self, sender: Address, cut: Progress, queues: list[int]) -> None:

@@ -14,7 +14,7 @@ from coterie.cluster import snapshot, wire
 from coterie.cluster.filling import Filling
 from coterie.cluster.install import Installation
 from coterie.cluster.pending import Place
-from coterie.cluster.voters import Progress
+from coterie.cluster.voters import Era, Progress
 from coterie.cluster.wire import Kind
 from coterie.group.channel import ChannelClosed
 from coterie.group.members import Address, View
@@ -48,6 +48,7 @@ class Updates:
         found.outline.update(
             epoch=core.progress.epoch,
             index=core.progress.index,
+            era=core.era.to_json(),
             cluster=core.cluster,
             voters=list(core.voters),
             in_step=[str(each) for each in core.in_step],
@@ -149,7 +150,8 @@ class Update:
         self._installation = None
         members = [Address.parse(text) for text in outline["in_step"]]
         others = {Address.parse(text): Progress(epoch, index) for text, epoch, index in outline["catching_up"]}
-        core.updated(cut, outline["cluster"], tuple(outline["voters"]), members, others, outline["wall"])
+        era = Era.from_json(outline["era"])
+        core.updated(cut, era, outline["cluster"], tuple(outline["voters"]), members, others, outline["wall"])
         core.versions.install(outline["versions"])
         self.complete = True
         kept, self._kept = self._kept, []

@@ -4,14 +4,18 @@ The voter set is part of the replicated state. Brokers that come together withou
 restart of all, the end of a partition that left no majority) tell each other how far each has come; with a majority of
 the voters there, everything that was ever confirmed is among them, and the one that has come furthest is right. All of
 it is computed by every broker alike, from the same statuses.
+
+Two brokers that cannot reach each other, but both reach a third one, may each go on to a view with it. It follows only
+one of them; what the other one does in its view no majority ever has, and nobody is told. But it seems to have come as
+far as the one that was right: so each also says in which view it went on, its *era*, and who was in that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from coterie.group.members import Address
+from coterie.group.members import Address, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,30 @@ class Progress:
     """How many times a majority has come together anew; 0: it has never been part of a cluster."""
     index: int = 0
     """Events that it has applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """The view in which a broker began its epoch."""
+
+    view: str = ""
+    members: tuple[str, ...] = ()
+    """Names of those who may have done so too."""
+
+    @classmethod
+    def of(cls, view: View, members: Iterable[Address]) -> Era:
+        return cls(str(view.id), tuple(sorted(member.name for member in members)))
+
+    def to_json(self) -> list[object]:
+        return [self.view, list(self.members)]
+
+    @classmethod
+    def from_json(cls, raw: object) -> Era:
+        match raw:
+            case [str(view), list(members)]:
+                return cls(view, tuple(str(name) for name in members))
+            case _:
+                return cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +77,14 @@ class Status:
     version: int = 1
     """That its cluster spoke last."""
     dispatch: str = "credit"
+    era: Era = Era()
 
     def to_json(self) -> dict[str, object]:
         return {
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
-            "dispatch": self.dispatch,
+            "dispatch": self.dispatch, "era": self.era.to_json(),
         }  # fmt: skip
 
     @classmethod
@@ -84,6 +113,7 @@ class Status:
             speaks,
             version,
             str(raw.get("dispatch")),
+            Era.from_json(raw.get("era")),
         )
 
 
@@ -128,16 +158,47 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
         return Waiting("the updates of all brokers that are here were cut off: one is needed that has everything")
     if not old:
         return _first_start(members, whole)
-    source = max(old, key=lambda member: (_order(old[member].progress), old[member].live))
+    right = _right(old)
+    if isinstance(right, Waiting):
+        return right
+    source = max(right, key=lambda member: (_order(old[member].progress), old[member].live))
     best = old[source]
     names = {member.name for member in old}
     names |= {member.name for member, status in witnesses.items() if _order(status.progress) <= _order(best.progress)}
     if not majority(best.voters, names):
         there = ", ".join(sorted(names & set(best.voters)))
         return Waiting(f"{there or 'nobody'} of the voters {', '.join(best.voters)}: that is no majority")
-    same = [member for member in old if old[member].live and best.live and old[member].progress == best.progress]
+    same = [
+        member
+        for member, status in right.items()
+        if status.live and best.live and status.progress == best.progress and status.era == best.era
+    ]
     in_step = tuple(member for member in members if member in same or member == source)
     return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster)
+
+
+def _right(old: Mapping[Address, Status]) -> Mapping[Address, Status] | Waiting:
+    """Without those that went on in a view in which no majority can have been. If that cannot be told, wait."""
+    epoch = max(status.progress.epoch for status in old.values())
+    last = {member: status for member, status in old.items() if status.progress.epoch == epoch}
+    eras = {status.era for status in last.values()}
+    if len(eras) == 1:
+        return old
+    here = {member.name: status.era for member, status in old.items()}
+    voters = max(last.values(), key=lambda status: status.progress.index).voters
+    possible = [
+        era
+        for era in eras
+        if majority(voters, {name for name in voters if here.get(name, era if name in era.members else None) == era})
+    ]
+    if len(possible) > 1:
+        unheard = {name for era in possible for name in era.members} - {*here}
+        return Waiting(f"brokers went on apart: {', '.join(sorted(unheard))} must say with whom")
+    return {
+        member: status
+        for member, status in old.items()
+        if not possible or status.progress.epoch < epoch or status.era == possible[0]
+    }
 
 
 def _order(progress: Progress) -> tuple[int, int]:

@@ -62,6 +62,8 @@ class Kind(IntEnum):
     """It has got all messages of some more queues."""
     WHOLE = 25
     """It has got everything, and is in step."""
+    HERE = 26
+    """Nothing: when a majority holds it, a majority is in the view in which it was sent."""
     VOTER = 23
     """A name is a voter from now on."""
     FORGET = 22

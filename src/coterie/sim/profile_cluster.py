@@ -91,7 +91,10 @@ def cluster_plan(seed: int) -> Plan:
         bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more], key=lambda burst: burst.at),
         actions=sorted([*client_actions(rng, clients, names, begin, quiet_at), *deeds], key=lambda action: action.at),
         faults=sorted(
-            [*_faults(rng, [*brokers, *late], clients, begin, quiet_at), *_blackout(seed, brokers, begin, quiet_at)],
+            [
+                *_faults(rng, seed, [*brokers, *late], clients, begin, quiet_at),
+                *_blackout(seed, brokers, begin, quiet_at),
+            ],
             key=lambda fault: fault.at,
         ),
         quiet_at=quiet_at,
@@ -114,8 +117,11 @@ def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[F
     return [*(Fault(at - 0.4, "slow_disk", [broker], 0.4, values={"factor": slow}) for broker in others), *faults]
 
 
-def _faults(rng: random.Random, brokers: list[str], clients: list[str], begin: float, end: float) -> list[Fault]:
+def _faults(
+    rng: random.Random, seed: int, brokers: list[str], clients: list[str], begin: float, end: float
+) -> list[Fault]:
     faults = []
+    chance = random.Random(f"cluster/{seed}/pairs")
     for kind in swarm(rng, CLUSTER_FAULTS):
         for _ in range(rng.choice((1, 1, 2))):
             at = rng.uniform(begin, end - 0.5)
@@ -129,6 +135,8 @@ def _faults(rng: random.Random, brokers: list[str], clients: list[str], begin: f
                 case "partition" | "one_way":
                     side = rng.sample(brokers, rng.randint(1, len(brokers) // 2))
                     cut = [[a, b] for a in side for b in brokers if b not in side]
+                    if chance.random() < 0.3:  # two that reach each other no more, but all others
+                        cut = [chance.sample(brokers, 2)]
                     fault.nodes = []
                     fault.links = cut if kind == "one_way" else [*cut, *([b, a] for a, b in cut)]
                 case "reset":
