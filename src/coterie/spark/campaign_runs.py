@@ -45,7 +45,7 @@ COLLECT_EVENTS = 200_000
 """The garbage of so many events is collected at once."""
 
 CODE = (
-    "amqp", "audit", "broker", "cluster", "group", "runtime/base.py", "sim",
+    "amqp", "audit", "broker", "cluster", "group", "replication", "runtime/base.py", "sim",
     "durations.py", "errors.py", "settings.py", "trace.py",
 )  # fmt: skip
 """What the outcome of a run depends on, within the package."""
