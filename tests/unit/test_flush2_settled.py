@@ -373,6 +373,25 @@ def test_start_flush_of_a_former_life_of_a_member_is_not_kept() -> None:
     assert s.stack.held()["FLUSH2.kept"] == 0
 
 
+def test_what_is_answered_to_a_flush_for_a_view_is_a_promise_until_no_view_came_of_it() -> None:
+    for end in (AbortFlush(1, FIRST), StopFlush(1, FIRST)):
+        s = member()
+        s.start(B, VIEW)
+        assert (s.sequencer.promises, s.sequencer.releases) == (1, 0)
+        s.hear(B, Flush2, end)
+        assert s.sequencer.releases == 1
+
+
+def test_the_promise_holds_if_the_leader_is_in_another_view_and_other_flushes_make_none() -> None:
+    s = member()
+    s.start(B, VIEW)
+    s.hear(B, Flush2, StopFlush(1, NEXT))
+    assert (s.sequencer.promises, s.sequencer.releases) == (1, 0)
+    shared = member()
+    shared.start(B)
+    assert shared.sequencer.promises == 0
+
+
 def test_stop_flush_before_the_view_that_came_of_it_opens_the_gate_in_that_view() -> None:
     s = member()
     s.start(B, VIEW)
