@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from cluster_rig import Cluster, Host
 
+from coterie.broker.queue import Queue
+from coterie.broker.specs import QueueSpec
 from coterie.broker.store import LogStore
+from coterie.errors import ProtocolError
 
 
 class Withholding(LogStore):
@@ -115,3 +118,51 @@ def test_what_waits_for_disks_is_answered_by_those_who_are_left_when_one_dies() 
     cluster.settle()
     assert a.confirmed == ["safe"]
     assert b.core.serves
+
+
+def test_whoever_was_told_that_a_queue_is_declared_or_deleted_may_rely_on_it_at_every_broker() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    knew: list[list[bool]] = []
+
+    def told(_: object) -> None:
+        knew.append(["q" in host.vhost.queues for host in (a, b, c)])
+
+    spec = QueueSpec(True, False, False, {})
+    for number in range(20):
+        host = (a, b, c)[number % 3]
+        host.vhost.declare_queue("q", spec, False, None, told)
+        cluster.settle()
+        host.vhost.delete_queue("q", False, False, told)
+        cluster.settle()
+    assert knew == [[True] * 3, [False] * 3] * 20
+
+
+def test_a_broker_that_stands_still_delays_changes_of_the_wiring_until_it_is_back_and_nothing_else() -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare("known")
+    answers: list[Queue | ProtocolError] = []
+    cluster.nodes[2].pause()
+    a.vhost.declare_queue("q", QueueSpec(True, False, False, {}), False, None, answers.append)
+    a.publish("not delayed", key="known")
+    cluster.settle()
+    assert a.confirmed == ["not delayed"]
+    assert "q" in b.vhost.queues
+    assert not answers
+    cluster.nodes[2].resume(c.node.incarnation)
+    cluster.until(lambda: bool(answers))
+    assert "q" in c.vhost.queues
+
+
+def test_a_change_of_the_wiring_waits_for_no_broker_that_is_lost() -> None:
+    cluster = Cluster(3)
+    a, _, c = cluster.started()
+    answers: list[Queue | ProtocolError] = []
+    cluster.nodes[2].pause()
+    a.vhost.declare_queue("q", QueueSpec(True, False, False, {}), False, None, answers.append)
+    cluster.settle()
+    assert not answers
+    c.kill()
+    cluster.until(lambda: bool(answers))
+    assert isinstance(answers[0], Queue)

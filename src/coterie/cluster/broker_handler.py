@@ -302,7 +302,7 @@ class BrokerHandler(Cluster):
         said["vhost"] = vhost.name
         if isinstance(change, EndOwner):
             del self._owners[change.owner]
-        asked = Asked(b"", done, on_disk=True)  # type: ignore[arg-type]
+        asked = Asked(b"", done, on_disk=True, everywhere=True)  # type: ignore[arg-type]
         self._ask(Kind.WIRING, (wire.encode_json(said),), asked)
 
     def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
@@ -314,7 +314,7 @@ class BrokerHandler(Cluster):
             self._ask(Kind.REPLICATE, wire.step(vhost.name, step), Asked(b"", done, on_disk=True))  # type: ignore[arg-type]
 
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
-        self._ask(Kind.ADMINISTRATION, (wire.encode_json(said),), Asked(b"", done, on_disk=True))
+        self._ask(Kind.ADMINISTRATION, (wire.encode_json(said),), Asked(b"", done, on_disk=True, everywhere=True))
 
     def _owner_number(self, owner: object) -> int:
         number = self._owners.get(owner)

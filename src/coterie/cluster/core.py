@@ -33,6 +33,7 @@ from coterie.cluster.message_handler import MessageHandler
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
 from coterie.cluster.remote_replies import RemoteReplies
+from coterie.cluster.reports import Everywhere
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 log = Log(__name__)
 ALARM = "cluster"
 """The broker's alarm while publishers must wait for the cluster."""
+EVERYWHERE = frozenset((Kind.WIRING, Kind.ADMINISTRATION, Kind.HOME))
+"""Events whose senders wait until every broker that serves has applied them."""
 RECORD = "cluster"
 """The kind of the record in the store that says how far its content has come."""
 
@@ -111,6 +114,7 @@ class Core(Receiver):
         """Of the event that is being applied, or was the last."""
         self._statuses: dict[Address, Status] = {}
         self.disks = Disks(self)
+        self.everywhere = Everywhere(self)
         self._wall: float | None = None
         self._sent = 0
         """Events that we sent; the number of the last."""
@@ -122,6 +126,8 @@ class Core(Receiver):
         """Queues that the event which is being applied has made."""
         self._disk_matters = False
         """Something was written, or an event was applied whose sender waits for disks."""
+        self._all_wait = False
+        """An event was applied whose sender waits until everybody has."""
         self._soon: list[Callable[[], None]] = []
         self._draining = False
 
@@ -274,6 +280,9 @@ class Core(Receiver):
         if self._disk_matters:
             self._disk_matters = False
             self.disks.look()
+        if self._all_wait:
+            self._all_wait = False
+            self.everywhere.tell()
         self.pending.look()
         self._drain()
         self.interface.came_back()
@@ -326,6 +335,8 @@ class Core(Receiver):
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
         self._wall = self.last_wall = head.wall
         self._made = 0
+        if head.kind in EVERYWHERE:
+            self._all_wait = True
         if head.on_disk:
             self.disks.awaited_by(sender)
             self._disk_matters = True
@@ -345,9 +356,13 @@ class Core(Receiver):
     def answer(self, asked: Asked, answer: object) -> None:
         index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
         if asked.done is not None:
+            if asked.everywhere:
+                answer_later = partial(self.pending.answer_when_known, self._place, index, self.progress.index)
+            else:
+                answer_later = partial(self.pending.answer, self._place, index)
             if self.traced is not None:
-                self.pending.answer(self._place, index, partial(self.traced.promised, index))
-            self.pending.answer(self._place, index, partial(asked.done, answer))
+                answer_later(partial(self.traced.promised, index))
+            answer_later(partial(asked.done, answer))
         for done in asked.after:
             self.pending.answer(self._place, index, done)
 
@@ -378,6 +393,7 @@ class Core(Receiver):
             self.lease.heard(self.us.name, number)
             self.words.ping(number, self.in_step)
             self.disks.tell(self.servants)
+            self.everywhere.tell()
 
     # Views.
 
@@ -445,12 +461,14 @@ class Core(Receiver):
             for member in lost:
                 log.warning("a broker is lost", broker=member)
                 self.disks.lost(member)
+                self.everywhere.lost(member)
             self._lose(lost)
             self._save()
         finally:
             store.end()
         self._begin_lease()
         self.disks.tell_all()
+        self.everywhere.tell()
         if self.keeps_time():
             self.multicast(Kind.HERE, b"{}")
         if self.filling is not None:
@@ -598,6 +616,7 @@ class Core(Receiver):
         for home in self.homes.strangers(self.servants):
             self.homes.lose(home)
         self.disks.begin()
+        self.everywhere.begin()
         self.pending.held = max(self.pending.held, self._place)
         self._members_changed()
         self._alarm()
@@ -611,6 +630,7 @@ class Core(Receiver):
         self._begin_lease()
         self._count_voters()
         self.disks.tell_all()
+        self.everywhere.tell()
         self._told_of_change()
 
     def updated(

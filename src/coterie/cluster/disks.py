@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from coterie.cluster.reports import Reports
 from coterie.group.members import Address
 from coterie.runtime.base import Timer
 
@@ -25,17 +26,15 @@ class Disks:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._upto: dict[Address, int] = {}
+        self._reports = Reports()
         """Up to which event each member has everything on disk."""
-        self._lost_in: dict[str, int] = {}
-        """By name: in which epoch a broker was lost last."""
         self._waiting: dict[Address, None] = {}
         """Whose events were applied since we last looked at our disk, and wait for it."""
         self._later: Timer | None = None
 
     @property
     def upto(self) -> Mapping[Address, int]:
-        return self._upto
+        return self._reports.upto
 
     # Ours.
 
@@ -59,7 +58,7 @@ class Disks:
 
     def begin(self) -> None:
         """This broker comes into step."""
-        self._upto = {self._core.us: 0}
+        self._reports.begin(self._core.us)
 
     def clear(self) -> None:
         """Nobody waits for us any more."""
@@ -81,30 +80,24 @@ class Disks:
         store.when_synced(store.written(), lambda: self._synced(index, waiting))
 
     def _synced(self, index: int, tell: Iterable[Address]) -> None:
-        us = self._core.us
-        if index > self._upto.get(us, 0):
-            self._upto[us] = index
-            self._count()
+        self.heard(self._core.us, index, self._core.progress.epoch)
         self.tell(tell)
 
     def tell(self, members: Iterable[Address]) -> None:
-        self._core.words.disk(self._upto.get(self._core.us, 0), members)
+        self._core.words.disk(self.upto.get(self._core.us, 0), members)
 
     # Those of others.
 
     def heard(self, member: Address, index: int, epoch: int) -> None:
-        # Whoever was lost may have had events that nobody else has, and may have said so before.
-        if epoch >= self._lost_in.get(member.name, 0) and index > self._upto.get(member, 0):
-            self._upto[member] = index
+        if self._reports.heard(member, index, epoch):
             self._count()
 
     def lost(self, member: Address) -> None:
-        self._upto.pop(member, None)
-        self._lost_in[member.name] = self._core.progress.epoch
+        self._reports.lost(member, self._core.progress.epoch)
 
     def _count(self) -> None:
         core = self._core
-        by_name = {member.name: index for member, index in self._upto.items() if member in core.in_step}
+        by_name = {member.name: index for member, index in self.upto.items() if member in core.in_step}
         found = sorted((by_name.get(name, 0) for name in core.voters), reverse=True)
         if found:
             core.pending.on_disk = max(core.pending.on_disk, found[len(found) // 2])

@@ -212,7 +212,7 @@ class Homes:
     def _answer(self, place: str, answer: object) -> None:
         waiting = self._waiting.pop(place, None)
         if waiting is not None:
-            self._core.answer(Asked(b"", waiting.done), answer)
+            self._core.answer(Asked(b"", waiting.done, everywhere=True), answer)
 
     # Members that are lost.
 

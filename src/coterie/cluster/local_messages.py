@@ -36,6 +36,8 @@ class Asked:
     publishes: Sequence[Publish] = ()
     on_disk: bool = False
     """The answer waits for a majority of disks, too."""
+    everywhere: bool = False
+    """The answer waits until every broker that serves has applied it."""
     after: list[Callable[[], None]] = field(default_factory=list)
     """What is to be answered right behind it."""
     voids: int = 0

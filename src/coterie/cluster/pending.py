@@ -26,10 +26,12 @@ class _Item(NamedTuple):
     event: int
     """As the cluster counts; it must be on disk at a majority; 0: none."""
     call: Callable[[], None]
+    known: int = 0
+    """As the cluster counts; every broker that serves must have applied it; 0: none."""
 
 
 class Pending:
-    """In two lines: what the log alone decides, and what waits for disks too."""
+    """In three lines: what the log alone decides, what waits for disks too, and what waits for every broker."""
 
     def __init__(self, may_speak: Callable[[], bool]) -> None:
         self._may_speak = may_speak
@@ -38,11 +40,14 @@ class Pending:
         """Up to there a majority holds the log."""
         self.on_disk = 0
         """Up to this event a majority has it on disk."""
+        self.everywhere = 0
+        """Up to this event every broker that serves has applied the log."""
         self._deliveries: deque[_Item] = deque()
         self._answers: deque[_Item] = deque()
+        self._of_all: deque[_Item] = deque()
 
     def __len__(self) -> int:
-        return len(self._deliveries) + len(self._answers)
+        return len(self._deliveries) + len(self._answers) + len(self._of_all)
 
     def deliver(self, place: Place, call: Callable[[], None]) -> None:
         if not self._deliveries and place <= self.held and self._may_speak():
@@ -57,20 +62,32 @@ class Pending:
         else:
             self._answers.append(_Item(place, index, call))
 
+    def answer_when_known(self, place: Place, index: int, known: int, call: Callable[[], None]) -> None:
+        """As `answer`, and when all know of the event `known`. One broker that is slow delays no other answers."""
+        self._of_all.append(_Item(place, index, call, known))
+
     def last(self) -> tuple[Place, int]:
         """What an answer waits for that must not come before those that are here."""
         return (self._answers[-1].place, self._answers[-1].event) if self._answers else (START, 0)
 
     def look(self) -> None:
         """Something has changed: let out what may go."""
-        deliveries, answers = self._deliveries, self._answers
-        if not (deliveries or answers) or not self._may_speak():
+        deliveries, answers, of_all = self._deliveries, self._answers, self._of_all
+        if not (deliveries or answers or of_all) or not self._may_speak():
             return
         while deliveries and deliveries[0].place <= self.held:
             deliveries.popleft().call()
         while answers and answers[0].place <= self.held and answers[0].event <= self.on_disk:
             answers.popleft().call()
+        while of_all and self._is_known(of_all[0]):
+            of_all.popleft().call()
+
+    def _is_known(self, item: _Item) -> bool:
+        return item.place <= self.held and item.event <= self.on_disk and item.known <= self.everywhere
 
     def clear(self) -> None:
+        """Nobody waits any more, and what others have said may be of a log that this broker will not follow."""
+        self.on_disk = self.everywhere = 0
+        self._of_all.clear()
         self._deliveries.clear()
         self._answers.clear()
