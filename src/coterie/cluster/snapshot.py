@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 CHUNK = 500
 """Messages: what is made in one turn."""
-_CHUNK = struct.Struct(">QI")
-_ENTRY = struct.Struct(">QIIdBH?")
-"""Position, size of the body, deliveries, seconds left, flags, which kind of message, redelivered."""
+_CHUNK = struct.Struct(">QIII")
+"""A chunk has this head (the queue's number, how many entries, kinds of messages, and messages that were told before),
+then all entries, all kinds, and the places where those others were told."""
+_ENTRY = struct.Struct(">QIIdH?")
+"""Position, size of the body, deliveries, seconds left, which kind of message, redelivered."""
 _KIND = struct.Struct(">HIB?q")
-"""Lengths of route and header, priority, persistent, ttl."""
-_NEW_KIND = 1
-_SAME = 2
-"""Flags: a kind of message that the chunk has not had yet follows; the message is also elsewhere, which follows."""
+"""Lengths of route and header, priority, persistent, ttl; then both."""
+_TOLD = 0xFFFF
+"""Instead of a kind: the message is also elsewhere, and was told there."""
 _ELSEWHERE = struct.Struct(">QQ")
 _BUILT_IN = frozenset(spec.name for spec in PREDECLARED)
 
@@ -196,7 +197,9 @@ def chunks(found: Cut, now: float) -> Iterator[bytes]:
 def _chunk(
     number: int, entries: list[Entry], noted: Mapping[Entry, tuple[bool, int]], told: dict[int, Place], now: float
 ) -> bytes:
-    parts: list[Buffer] = [_CHUNK.pack(number, len(entries))]
+    table: list[bytes] = []
+    described: list[Buffer] = []
+    before: list[bytes] = []
     kinds: dict[tuple[bytes, bytes, int, bool, int], int] = {}
     for entry in entries:
         message = entry.message
@@ -206,23 +209,22 @@ def _chunk(
         place = (number, entry.position)
         elsewhere = told.setdefault(id(message), place)
         if elsewhere is not place:
-            parts.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, _SAME, 0, redelivered))
-            parts.append(_ELSEWHERE.pack(*elsewhere))
-            continue
-        ttl = -1 if message.ttl is None else message.ttl
-        persistent = message.will_persist if isinstance(message, Hollow) else message.persistent
-        kind = (message.route, message.header, message.priority, persistent, ttl)
-        which = kinds.get(kind)
-        if which is not None:
-            parts.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, 0, which, redelivered))
-            continue
-        which = kinds[kind] = len(kinds)
-        parts += (
-            _ENTRY.pack(entry.position, entry.size, deliveries, left, _NEW_KIND, which, redelivered),
-            _KIND.pack(len(message.route), len(message.header), message.priority, persistent, ttl),
-            message.route, message.header,
-        )  # fmt: skip
-    return b"".join(parts)
+            which: int | None = _TOLD
+            before.append(_ELSEWHERE.pack(*elsewhere))
+        else:
+            ttl = -1 if message.ttl is None else message.ttl
+            persistent = message.will_persist if isinstance(message, Hollow) else message.persistent
+            kind = (message.route, message.header, message.priority, persistent, ttl)
+            which = kinds.get(kind)
+            if which is None:
+                which = kinds[kind] = len(kinds)
+                described += (
+                    _KIND.pack(len(message.route), len(message.header), message.priority, persistent, ttl),
+                    message.route, message.header,
+                )  # fmt: skip
+        table.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, which, redelivered))
+    head = _CHUNK.pack(number, len(entries), len(kinds), len(before))
+    return b"".join((head, *table, *described, *before))
 
 
 Told = dict[Place, Hollow]
@@ -232,26 +234,25 @@ Told = dict[Place, Hollow]
 def read_chunk(
     data: memoryview, queues: dict[int, Queue], routes: Routes, told: Told, now: float
 ) -> tuple[int, list[Entry]]:
-    number, count = _CHUNK.unpack_from(data)
+    number, count, kinds_count, before_count = _CHUNK.unpack_from(data)
     queue = queues[number]
-    at = _CHUNK.size
-    entries: list[Entry] = []
+    at = _CHUNK.size + count * _ENTRY.size
+    table = data[_CHUNK.size : at]
     kinds: list[tuple[str, str, bytes, bytes, bool, int, int | None]] = []
-    for _ in range(count):
-        position, size, deliveries, left, flags, which, redelivered = _ENTRY.unpack_from(data, at)
-        at += _ENTRY.size
-        if flags & _SAME:
-            message = told[_ELSEWHERE.unpack_from(data, at)]
-            at += _ELSEWHERE.size
+    for _ in range(kinds_count):
+        route_size, header_size, priority, persistent, ttl = _KIND.unpack_from(data, at)
+        at += _KIND.size
+        route = bytes(data[at : at + route_size])
+        at += route_size
+        header = bytes(data[at : at + header_size])
+        at += header_size
+        kinds.append((*routes.parts(route), route, header, persistent, priority, None if ttl < 0 else ttl))
+    before = _ELSEWHERE.iter_unpack(data[at : at + before_count * _ELSEWHERE.size])
+    entries: list[Entry] = []
+    for position, size, deliveries, left, which, redelivered in _ENTRY.iter_unpack(table):
+        if which == _TOLD:
+            message = told[next(before)]
         else:
-            if flags & _NEW_KIND:
-                route_size, header_size, priority, persistent, ttl = _KIND.unpack_from(data, at)
-                at += _KIND.size
-                route = bytes(data[at : at + route_size])
-                at += route_size
-                header = bytes(data[at : at + header_size])
-                at += header_size
-                kinds.append((*routes.parts(route), route, header, persistent, priority, None if ttl < 0 else ttl))
             exchange, key, route, header, persistent, priority, life = kinds[which]
             message = told[number, position] = Hollow(exchange, key, route, header, size, persistent, priority, life)
         entry = Entry(position, message, queue, size)
