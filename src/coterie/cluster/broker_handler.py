@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from coterie.runtime.base import Runtime, Timer
 
 R = TypeVar("R")
-GATHERING = 0.005
+GATHERING = 0.02
 """How long an accept may wait for others, if its consumer has room enough meanwhile."""
 UNDER_WAY = 2
 """While so many of our events have not come back, publishes are gathered: an event costs more than its messages."""
