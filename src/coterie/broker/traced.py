@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.leases import Lease
 from coterie.broker.observer import DEADLY, QueueObserver, Reason
 from coterie.broker.switchboard import kept
 from coterie.trace import Json, Tracer
@@ -306,6 +307,8 @@ def name_of(queue: Queue) -> str:
 
 def holder_name(holder: object) -> str:
     """A channel, by its name in the trace; anything else is a lease, by the name of what it is."""
+    if isinstance(holder, Lease):
+        return f"lease {holder.name}"
     sink = holder.sink if isinstance(holder, Consumer) else holder
     if isinstance(sink, Sink) and sink.traced_as:
         return sink.traced_as

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from coterie.broker.leases import Lease
 from coterie.broker.traced import name_of, pairs
 from coterie.cluster.consumers import Getter, Subscriber
 from coterie.cluster.snapshot import outline
@@ -112,10 +113,13 @@ def _holders(queue: Queue, owner: str) -> int:
         if isinstance(consumer, Subscriber)
     )
     held = [(position, _holder(entry.holder)) for position, entry in sorted(queue.entries.items()) if entry.holder]
-    return _sum([consumers, held, owner])
+    leases = sorted((lease.name, lease.id, lease.user, lease.session, lease.next) for lease in queue.leases)
+    return _sum([consumers, held, owner, *([leases] if leases else [])])
 
 
 def _holder(holder: object) -> str:
     if isinstance(holder, (Subscriber, Getter)):
         return f"{type(holder).__name__} {holder.number} of {holder.peer.address}"
+    if isinstance(holder, Lease):
+        return f"Lease {holder.name} {holder.id}"
     return type(holder).__name__
