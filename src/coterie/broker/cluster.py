@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.entry import Entry
-    from coterie.broker.leases import LeaseStep
+    from coterie.broker.leases import Lease, LeaseStep
+    from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
     from coterie.broker.specs import QueueSpec
@@ -67,6 +68,16 @@ class Cluster(ABC):
     def may_serve(self) -> str:
         """Why nothing may leave this broker now; nothing: it may."""
         return ""
+
+    def is_absent(self, entries: Sequence[Entry]) -> bool:
+        """Whether the body of any of them is still on its way to this broker."""
+        return False
+
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+        """They go to somebody who reads them in bulk, through that lease or without any."""
+        traced = queue.vhost.traced
+        if traced is not None and lease is not None:
+            traced.reading(queue, rows, lease)
 
     def wall(self) -> float:
         """The time that messages are marked with; the same on every broker that takes the same step."""

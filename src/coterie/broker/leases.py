@@ -317,7 +317,7 @@ class LeaseStep:
     operator: bool = False
     """It may do to anybody's lease what operators do."""
     session: str | None = None
-    """None: an operator, who has none."""
+    """None: none in particular, as somebody who releases it from outside."""
     id: int | None = None
     """Of the lease that is meant; None: whichever has the name."""
     rows: int | None = None
@@ -368,7 +368,7 @@ class LeaseStep:
             )
         if self.id is not None and self.id != lease.id:
             raise Gone(f"the lease '{self.name}' of {queue.what} has ended, and another one of that name begun")
-        free = self.do == TAKE or (self.operator and self.session is None and self.do in (RELEASE, END))
+        free = self.do == TAKE or (self.session is None and self.do in (RELEASE, END))
         if not free and self.session != lease.session:
             raise ProtocolError(
                 RESOURCE_LOCKED, f"the lease '{self.name}' of {queue.what} is with another session: take it over first"

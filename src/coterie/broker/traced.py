@@ -219,6 +219,11 @@ class BrokerTrace(QueueObserver):
             "handed", entries[0].queue, entries, holder=sink.traced_as, redelivered=pairs(flagged) or None, sums=sums
         )  # fmt: skip
 
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease) -> None:
+        """On their way to whoever reads a lease."""
+        sums: list[Json] = [crc32(message.body) for _, message in rows]
+        self._emit("read", queue, [entry for entry, _ in rows], holder=holder_name(lease), sums=sums)
+
     def answered(self, kind: str, sink: Sink, answers: Mapping[Queue, Sequence[Entry]]) -> None:
         """A client has said what is to become of some: `accept` or `reject`."""
         for queue, entries in answers.items():

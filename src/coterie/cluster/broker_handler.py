@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.entry import Entry
-    from coterie.broker.leases import LeaseStep
+    from coterie.broker.leases import Lease, LeaseStep
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
@@ -145,6 +145,13 @@ class BrokerHandler(Cluster):
         if not core.serves:
             return core.why or "it does not serve"
         return "" if core.lease.valid() else "it has not heard of a majority for a while"
+
+    def is_absent(self, entries: Sequence[Entry]) -> bool:
+        return self._core.filling is not None and any(map(is_hollow, entries))
+
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+        if self._core.traced is not None:
+            self._core.traced.reading(queue, rows, lease)
 
     def wall(self) -> float:
         return self._core.wall()

@@ -20,6 +20,7 @@ from coterie.trace import Json
 
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
     from coterie.broker.queue import Queue
     from coterie.cluster.core import Core
 
@@ -84,6 +85,17 @@ class ClusterTrace:
         self._trace.emit(
             "given", queue=name_of(queue), first=min(positions), last=max(positions), count=len(positions),
             ranges=ranges if len(ranges) > 1 else None, redelivered=pairs(flagged) or None, sums=sums,
+            vhost=None if queue.vhost.name == "/" else queue.vhost.name,
+        )  # fmt: skip
+
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+        """They go to somebody who reads in bulk; through a lease as often as it likes."""
+        positions = [entry.position for entry, _ in rows]
+        sums: list[Json] = [crc32(message.body) for _, message in rows]
+        ranges = pairs(positions)
+        self._trace.emit(
+            "read", queue=name_of(queue), first=min(positions), last=max(positions), count=len(positions),
+            ranges=ranges if len(ranges) > 1 else None, sums=sums, lease=None if lease is None else lease.name,
             vhost=None if queue.vhost.name == "/" else queue.vhost.name,
         )  # fmt: skip
 
