@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_rig import Rig, Shelf, bodies
+from broker_rig import Rig, Shelf, bodies, message
 
+from coterie.audit import check, properties
+from coterie.broker.broker import Broker
 from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE, Gone, LeaseStep, Piece
+from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
+from coterie.broker.reading import LeaseRead
 from coterie.broker.settings import BrokerSettings
+from coterie.broker.specs import QueueSpec
+from coterie.broker.store import LogStore
 from coterie.errors import ProtocolError
+from coterie.sim.clock import World
+from coterie.sim.network import Fabric
+from coterie.sim.node import Node
+from coterie.trace import Event
 
 
 def step(rig: Rig, queue: Queue, do: str, name: str = "l", user: str = "me", **more: Any) -> dict[str, Any]:
@@ -349,3 +359,48 @@ def test_what_is_leased_may_be_paged_out() -> None:
     while shelf.serve():
         rig.run()
     assert client.bodies() == ["x" * 10] * 3
+
+
+def test_a_trace_with_leases_satisfies_every_property_over_kills() -> None:
+    """A real store; each life acquires, reads, retires and releases, and is killed."""
+    events: list[Event] = []
+    world = World(1, "leases", events.append)
+    node = Node(world, Fabric(world), "a")
+    published = 0
+    for life in range(4):
+        runtime = node.boot()
+        broker = Broker(runtime, BrokerSettings(memory_high=0), LogStore(runtime))
+        broker.start(lambda _: None)
+        world.run(world.time + 1)
+        vhost = broker.vhosts["/"]
+        vhost.declare_queue("q", QueueSpec(durable=True), False, None, lambda _: None)
+        world.run(world.time + 1)
+        queue = vhost.queues["q"]
+        if life:
+            lease = queue.leases.get("l")
+            assert lease is not None
+            assert lease.count == 2 * life
+        made = [message(f"m{published + n}", delivery_mode=2) for n in range(6)]
+        published += 6
+        vhost.publish([Publish(each) for each in made], lambda: None)
+        for asked in (
+            LeaseStep(ACQUIRE, "l", "me", session="s", rows=5),
+            LeaseStep(RETIRE, "l", "me", session="s", upto=3 * (life + 1)),
+        ):
+            answers: list[Any] = []
+            queue.cluster.lease(queue, asked, answers.append)
+            world.run(world.time + 1)
+            lease = queue.leases.get("l")
+            assert lease is not None
+            assert answers[0]["next"] == lease.next
+            parts: list[Any] = []
+            LeaseRead(lease, lease.first, lease.next, 1000).next(parts.append)
+            world.run(world.time + 1)  # from disk, perhaps
+            assert len(parts[0].rows) == lease.count
+        assert broker.traced is not None
+        broker.traced.inventory(broker.vhosts.values())
+        node.crash()
+    kinds = {event.kind for event in events}
+    assert {"acquire", "read", "dequeue", "recovered", "inventory"} <= kinds
+    folds = [fold for fold in properties() if fold.name.startswith("B")]
+    assert [f"{found.property}: {found.text}" for found in check(events, folds)] == []

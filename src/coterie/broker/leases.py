@@ -213,6 +213,9 @@ class Leases:
         pieces, more = _limited(lease.between(0, stop), most)
         if pieces:
             entries = lease.entries(pieces)
+            traced = self._queue.vhost.traced
+            if traced is not None:
+                traced.retiring(lease, entries)
             self._drop(lease, pieces[0].offset, pieces[-1].stop, entries)
             self._queue.apply_accept(entries)
         return more
@@ -385,9 +388,10 @@ class LeaseStep:
 
     def _do(self, queue: Queue, lease: Lease | None) -> Answer:
         leases, most = queue.leases, queue.vhost.settings.lease_rows_max
-        acquired, more = 0, False
+        acquired, more, new = 0, False, lease is None
         if lease is None:
             lease = leases.begin(self.name, self.user, self.session or "")
+        before = lease.count, lease.next, lease.session
         if self.do == ACQUIRE:
             if self.after is None or self.after == lease.next:
                 entries, more = self._select(queue, lease, most)
@@ -403,7 +407,8 @@ class LeaseStep:
             if self.do == END and not more:
                 leases.end(lease)
                 return Answer(lease, 0, False)
-        leases.save(lease)
+        if new or (lease.count, lease.next, lease.session) != before:
+            leases.save(lease)
         return Answer(lease, acquired, more)
 
     def _select(self, queue: Queue, lease: Lease, most: int) -> tuple[list[Entry], bool]:

@@ -45,8 +45,12 @@ class Ready(ABC):
         """Take these out, wherever they stand; mostly, that is at the heads."""
         wanted = set(entries)
         for lane in self.lanes():
-            while lane and lane[0] in wanted:
-                wanted.remove(lane.popleft())
+            while lane and (lane[0] in wanted or lane[0].holder is not None):
+                entry = lane.popleft()
+                if entry.holder is None:
+                    wanted.remove(entry)
+                else:
+                    self.ghosts -= 1
             if not wanted:
                 return
         for lane in self.lanes():

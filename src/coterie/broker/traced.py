@@ -224,6 +224,10 @@ class BrokerTrace(QueueObserver):
         sums: list[Json] = [crc32(message.body) for _, message in rows]
         self._emit("read", queue, [entry for entry, _ in rows], holder=holder_name(lease), sums=sums)
 
+    def retiring(self, lease: Lease, entries: Sequence[Entry]) -> None:
+        """Whoever reads a lease has done with them."""
+        self._emit("accept", lease.queue, entries, holder=holder_name(lease))
+
     def answered(self, kind: str, sink: Sink, answers: Mapping[Queue, Sequence[Entry]]) -> None:
         """A client has said what is to become of some: `accept` or `reject`."""
         for queue, entries in answers.items():

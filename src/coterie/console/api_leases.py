@@ -10,6 +10,7 @@ from coterie.broker.leases import ACQUIRE, END, NAME_MAX, RELEASE, RETIRE, TAKE,
 from coterie.broker.queue import Queue
 from coterie.console.api_wiring import queue_of
 from coterie.console.ask import Ask, Route, answer, bad, not_found, nothing
+from coterie.console.holding import check_serves, held
 from coterie.console.listing import Shape
 
 KEYS = {
@@ -39,12 +40,15 @@ def _shape(lease: Lease) -> Shape:
 
 async def show(ask: Ask) -> web.Response:
     """With what it holds, as of the place that the answer names."""
+    check_serves(ask.context)
     vhost, queue = ask.entered(), queue_of(ask)
     ask.permit(vhost, "read", "queue", queue.name)
     lease = queue.leases.get(ask.part("lease"))
     if lease is None:
         raise not_found(f"no lease '{ask.part('lease')}' of {queue.what}")
-    return answer(lease.shape() | {"at": vhost.cluster.place()})
+    said = lease.shape() | {"at": vhost.cluster.place()}
+    await held(ask.context)
+    return answer(said)
 
 
 async def step(ask: Ask) -> web.Response:

@@ -13,6 +13,7 @@ from coterie.broker.queue import Queue
 from coterie.broker.reading import LeaseRead, NotHere, RangeRead, Read, Slice
 from coterie.console.ask import Ask, Refused, Route, answer, bad, not_found
 from coterie.console.context import Context
+from coterie.console.holding import check_serves, held, unavailable
 from coterie.console.listing import Shape, safe_pattern
 from coterie.errors import CoterieError, ProtocolError
 from coterie.streams.columns import CONTENT_TYPE, encode_end, encode_error, encode_rows
@@ -23,32 +24,12 @@ _CHUNK_MAX = 1 << 28
 """Bytes: offsets in a batch have 32 bits."""
 
 
-def _unavailable(why: str) -> Refused:
-    return Refused(503, "unavailable", f"{why}: ask again, or another node")
-
-
-def _serves(context: Context) -> None:
-    why = context.broker.cluster.may_serve()
-    if why:
-        raise _unavailable(f"this broker does not serve now: {why}")
-
-
-async def _held(context: Context) -> None:
-    """Until a majority holds what has been applied here."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    context.broker.cluster.when_held(lambda: None if future.done() else future.set_result(None))
-    try:
-        await asyncio.wait_for(future, context.settings.stream_patience)
-    except TimeoutError:
-        raise _unavailable("no majority holds yet what this broker has") from None
-
-
 # Where.
 
 
 async def nodes(ask: Ask) -> web.Response:
     context = ask.context
-    _serves(context)
+    check_serves(context)
     core = context.core
     if core is None:
         found: list[Shape] = [{"name": context.name, "url": context.url or None, "this": True}]
@@ -74,7 +55,7 @@ def _tail(queue: Queue) -> Shape:
 
 async def tails(ask: Ask) -> web.Response:
     context, query = ask.context, ask.request.query
-    _serves(context)
+    check_serves(context)
     name = query.get("vhost", "/")
     vhost = context.broker.vhosts.get(name)
     if vhost is None:
@@ -91,7 +72,7 @@ async def tails(ask: Ask) -> web.Response:
         queues = [queue for _, queue in sorted(vhost.queues.items()) if matches.fullmatch(queue.name)]
         queues = [queue for queue in queues if _may_read(ask, queue)]
     said = {"at": context.broker.cluster.place(), "queues": [_tail(queue) for queue in queues if not queue.elsewhere]}
-    await _held(context)
+    await held(context)
     return answer(said)
 
 
@@ -108,9 +89,9 @@ def _may_read(ask: Ask, queue: Queue) -> bool:
 
 
 async def cut(ask: Ask) -> web.Response:
-    _serves(ask.context)
+    check_serves(ask.context)
     said = _tail(_queue(ask)) | {"at": ask.context.broker.cluster.place()}
-    await _held(ask.context)
+    await held(ask.context)
     return answer(said)
 
 
@@ -130,7 +111,7 @@ async def read(ask: Ask) -> web.StreamResponse:
     context = ask.context
     pace = context.pace
     if not pace.enter():
-        raise _unavailable("too many read here already (console.stream_readers_max)")
+        raise unavailable("too many read here already (console.stream_readers_max)")
     try:
         await _reached(ask)
         return await _send(ask, _asked(ask))
@@ -144,16 +125,16 @@ async def _reached(ask: Ask) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + context.settings.stream_patience
     while True:
-        _serves(context)
+        check_serves(context)
         try:
             if context.broker.cluster.has_come_to(place):
                 break
         except ValueError:
             raise bad("'at' must read epoch.index") from None
         if loop.time() >= deadline:
-            raise _unavailable(f"this broker has come to {context.broker.cluster.place()} of the log, not to {place}")
+            raise unavailable(f"this broker has come to {context.broker.cluster.place()} of the log, not to {place}")
         await asyncio.sleep(_AGAIN)
-    await _held(context)
+    await held(context)
 
 
 def _asked(ask: Ask) -> Read:
@@ -197,7 +178,7 @@ async def _send(ask: Ask, asked: Read) -> web.StreamResponse:
     if isinstance(first, Gone):
         raise first
     if isinstance(first, Exception):
-        raise _unavailable(str(first))
+        raise unavailable(str(first))
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
     response.enable_chunked_encoding()
     await response.prepare(ask.request)
