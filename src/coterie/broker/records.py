@@ -25,6 +25,7 @@ POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator-policy"
 LIMIT: Final = "vhost-limit"
 REPLICA: Final = "replica"
+LEASE: Final = "lease"
 
 
 def key_of(*parts: str) -> str:
