@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pika
 from node_process import NodeProcess, eventually
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPError
 
 COUNT = 800
 ARGUMENTS = {"x-deduplicate-length": 2 * COUNT}
@@ -21,6 +23,12 @@ def channel(node: NodeProcess) -> BlockingChannel:
 def publish(found: BlockingChannel, number: int) -> None:
     properties = pika.BasicProperties(delivery_mode=2, message_id=f"run-{number}")
     found.basic_publish("", "q", str(number).encode(), properties)
+
+
+def abandon(found: BlockingChannel) -> None:
+    """Its node is dead."""
+    with contextlib.suppress(AMQPError, OSError):
+        found.connection.close()
 
 
 def take(found: BlockingChannel, count: int) -> list[int]:
@@ -46,6 +54,7 @@ def test_what_is_published_again_after_a_kill_is_there_once(tmp_path: Path) -> N
         eventually("some are consumed", lambda: first.queue_declare("q", passive=True).method.message_count >= 100)
         consumed = take(first, 100)
         node.kill()
+        abandon(first)
         node.start()
         second = channel(node)
         second.confirm_delivery()
@@ -56,6 +65,7 @@ def test_what_is_published_again_after_a_kill_is_there_once(tmp_path: Path) -> N
         assert sorted({*consumed, *left}) == [*range(COUNT)]
         assert len(left) == len({*left})
         node.kill()
+        abandon(second)
         node.start()
         third = channel(node)
         third.confirm_delivery()
@@ -65,3 +75,4 @@ def test_what_is_published_again_after_a_kill_is_there_once(tmp_path: Path) -> N
         assert 17 not in again  # it was taken long ago, and its ack is on disk; the last acks may not be
         assert again[-1] == COUNT
         assert len(again) == len({*again})
+        third.connection.close()

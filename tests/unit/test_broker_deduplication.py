@@ -11,6 +11,7 @@ from broker_rig import Rig, Shelf, bodies, message, text
 from cluster_rig import Cluster, Host
 
 from coterie.amqp.properties import Properties, encode, message_id
+from coterie.amqp.tables import Table
 from coterie.audit import check, properties
 from coterie.broker.entry import Entry
 from coterie.broker.policy import Policy
@@ -19,7 +20,7 @@ from coterie.broker.queue import Queue
 from coterie.errors import ProtocolError
 from coterie.trace import Event
 
-LENGTH = {"x-deduplicate-length": 1000}
+LENGTH: Table = {"x-deduplicate-length": 1000}
 
 
 def send(rig: Rig, *ids: str, **more: object) -> None:
