@@ -3,17 +3,19 @@
 | from     | what happens                        | to       | observers are told            | dead letter |
 |----------|-------------------------------------|----------|-------------------------------|-------------|
 | -        | enqueue                             | READY    | enqueued                      |             |
-| READY    | dispatch to a consumer, get         | ACQUIRED | acquired                      |             |
-| ACQUIRED | accept                              | GONE     | dequeued ACCEPTED             | no          |
+| READY    | dispatch to a consumer, get; a      | ACQUIRED | acquired                      |             |
+|          | lease takes it                      |          |                               |             |
+| ACQUIRED | accept; its lease retires it        | GONE     | dequeued ACCEPTED             | no          |
 | ACQUIRED | delivered without acknowledgement   | GONE     | dequeued GOT                  | no          |
 | ACQUIRED | release; its holder is lost         | READY    | released                      |             |
 | ACQUIRED | reject                              | GONE     | dequeued REJECTED             | yes         |
 | ACQUIRED | release beyond the delivery limit   | GONE     | dequeued EXHAUSTED            | yes         |
 | READY    | its time is over                    | GONE     | dequeued EXPIRED              | yes         |
 | READY    | the queue is too long (a ring:      | GONE     | dequeued EVICTED              | yes         |
-|          | ACQUIRED too)                       |          |                               |             |
+|          | ACQUIRED too, but by no lease)      |          |                               |             |
 | READY or | a newer value of its key arrives    | GONE     | dequeued REPLACED             | no          |
-| ACQUIRED | (last-value queues)                 |          |                               |             |
+| ACQUIRED | (last-value queues; one that is     |          |                               |             |
+|          | leased: when it is released)        |          |                               |             |
 | READY    | purge, move                         | GONE     | dequeued PURGED, MOVED        | no          |
 | READY    | the disk does not give it back      | GONE     | dequeued LOST                 | no          |
 | any      | the queue is deleted                | GONE     | dequeued DELETED, deleted     | no          |
@@ -35,6 +37,7 @@ from coterie.broker.deduplication import Window, window_for
 from coterie.broker.dispatch import Dispatcher
 from coterie.broker.entry import GONE, Entry
 from coterie.broker.expiry import Expiry
+from coterie.broker.leases import Leases
 from coterie.broker.limits import Limits
 from coterie.broker.observer import DEADLY, QueueObserver, Reason
 from coterie.broker.paging import Pager
@@ -86,6 +89,7 @@ class Queue:
         """What it has of the queue of another broker that it follows, or followed."""
         self.window: Window | None = None
         """If it deduplicates: the message ids that it remembers."""
+        self.leases = Leases(self)
         self.dispatcher = Dispatcher(self, runtime, vhost.settings.dispatch_batch)
         self.rotation = self.dispatcher.rotation
         self.expiry = Expiry(self, runtime)
@@ -361,6 +365,9 @@ class Queue:
     def _forget(self, entries: list[Entry]) -> None:
         """They are gone."""
 
+    def leased(self) -> None:
+        """A lease has taken some, or is about to give some back."""
+
     # For the parts of this queue.
 
     def heads(self) -> Iterator[Entry]:
@@ -420,6 +427,7 @@ class Queue:
         self.entries.clear()
         self.lanes = self._make_lanes()
         self.ready = self.ready_bytes = self.bytes = 0
+        self.leases.end_all()
         for observer in self.observers:
             if entries:
                 observer.dequeued(self, entries, Reason.DELETED)

@@ -27,6 +27,7 @@ LIMIT: Final = "vhost-limit"
 REPLICA: Final = "replica"
 SEEN: Final = "seen"
 """Message ids that a queue remembers."""
+LEASE: Final = "lease"
 
 
 def key_of(*parts: str) -> str:

@@ -74,7 +74,13 @@ class Installation:
                     continue
                 queue = self._handler.queues[said["number"]]
                 entries = self._entries.pop(said["number"])
+                leases = said.get("leases", [])
+                by_position = {entry.position: entry for entry in entries} if leases else {}
+                for record in leases:
+                    queue.leases.restore(record, by_position)
                 queue.restore(entries, said["next"])
+                for lease in queue.leases:
+                    queue.leases.save(lease)
                 if store in queue.observers:
                     store.enqueued(queue, entries)
                     held = [entry for entry in entries if entry.holder is not None]

@@ -122,6 +122,7 @@ def _queue(queue: Queue, handler: MessageHandler) -> Json:
         "active": [_key(consumer) for consumer in queue.consumers if consumer.active],
         "ownership": None if handler.owners is None else _ownership(handler.owners.of(queue)),
         "replica": None if queue.replica is None else queue.replica.record(queue),
+        "leases": queue.leases.records(),
     }
 
 

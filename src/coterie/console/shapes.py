@@ -81,6 +81,7 @@ def queue_shape(context: Context, queue: Queue) -> Shape:
         "durable": spec.durable, "auto_delete": spec.auto_delete, "exclusive": spec.exclusive,
         "arguments": plain(spec.arguments), "policy": queue.policy, "operator_policy": queue.operator_policy,
         "messages": queue.ready + unacked, "messages_ready": queue.ready, "messages_unacknowledged": unacked,
+        "messages_leased": queue.leases.count,
         "message_bytes": queue.bytes, "message_bytes_ready": queue.ready_bytes,
         "message_bytes_unacknowledged": queue.bytes - queue.ready_bytes,
         "message_bytes_ram": queue.pager.resident, "messages_paged_out": queue.pager.paged,
