@@ -142,6 +142,8 @@ KINDS: dict[str, str] = {
     "confirm": "a publisher is told that all up to `last` are safe; data.channel, data.refused",
     "enqueue": "messages took their places in a queue; data.persistent, data.sums, data.log; data.channel and "
     "data.numbers of their publisher, or data.source and data.letters of dead letters; data.tx",
+    "duplicate": "publishes to a queue were dropped, as it has seen their message ids; data.channel, data.numbers, "
+    "data.tx",
     "acquire": "messages were taken for data.holder; data.tag, data.no_ack, data.redelivered",
     "handed": "acquired messages are on their way to the client of data.holder; data.redelivered, data.sums",
     "accept": "a consumer has done with messages; data.holder",

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from coterie.broker.arguments import REJECT_DEAD
 from coterie.broker.counters import Counters
+from coterie.broker.deduplication import Window, window_for
 from coterie.broker.dispatch import Dispatcher
 from coterie.broker.entry import GONE, Entry
 from coterie.broker.expiry import Expiry
@@ -86,6 +87,8 @@ class Queue:
         self.deleted = False
         self.replica: Replica | None = None
         """What it has of the queue of another broker that it follows, or followed."""
+        self.window: Window | None = None
+        """If it deduplicates: the message ids that it remembers."""
         self.leases = Leases(self)
         self.dispatcher = Dispatcher(self, runtime, vhost.settings.dispatch_batch)
         self.rotation = self.dispatcher.rotation
@@ -317,6 +320,7 @@ class Queue:
     def set_limits(self, limits: Limits) -> None:
         """Another policy applies."""
         before, self.limits = self.limits, limits
+        self.window = window_for(self, limits)
         if limits.ttl is not None and limits.ttl != before.ttl:
             self.expiry.shorten(self.entries.values(), limits.ttl)
         if limits.expires != before.expires:

@@ -42,6 +42,7 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
                 log.warning("a record of a vhost that there is not", kind=kind, key=key)
             else:
                 step(vhost, parts, key, record)
+    _windows(broker, _of(found, records.SEEN))
     traced = broker.traced
     if traced is not None:
         traced.recovered(found, (queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()))
@@ -65,7 +66,7 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
         queue = None if vhost is None else vhost.queues.get(name)
         if queue is not None and queue.incarnation == incarnation:
             _leases(queue, found_leases, [])
-    own = {records.VHOST, records.LEASE, *steps}
+    own = {records.VHOST, records.SEEN, records.LEASE, *steps}
     return {(kind, key): record for (kind, key), record in found.records.items() if kind not in own}
 
 
@@ -128,6 +129,20 @@ def _binding(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
         vhost.add_binding(binding, save=False)
     else:
         log.warning("a binding without its ends", vhost=vhost.name, source=binding.source, to=binding.destination)
+
+
+def _windows(broker: Broker, found: dict[str, Record]) -> None:
+    """What queues remember of message ids."""
+    by_queue: dict[Queue, dict[str, Record]] = {}
+    for key, record in found.items():
+        vhost_name, name, part = records.parts_of(key)
+        vhost = broker.vhosts.get(vhost_name)
+        queue = None if vhost is None else vhost.queues.get(name)
+        if queue is not None and queue.window is not None and queue.incarnation == record["queue"]:
+            by_queue.setdefault(queue, {})[part] = record
+    for queue, parts in by_queue.items():
+        assert queue.window is not None
+        queue.window.recover(parts)
 
 
 def _entry(queue: Queue, found: RecoveredEntry, now: float) -> Entry:

@@ -182,6 +182,14 @@ class BrokerTrace(QueueObserver):
         self._numbers, self._channel = {}, ""
         self._routed.clear()
 
+    def dropped(self, queue: Queue, messages: Sequence[Message]) -> None:
+        """The queue has seen their message ids before."""
+        numbers = [self._numbers[message] for message in messages if message in self._numbers]
+        self._trace.emit(
+            "duplicate", queue=name_of(queue), count=len(messages), channel=self._channel if numbers else None,
+            numbers=pairs(numbers) or None, tx=self._transaction, vhost=_vhost(queue),
+        )  # fmt: skip
+
     def confirm(self, sink: Sink, first: int, last: int, refused: Sequence[int]) -> None:
         """They are about to be told to the publisher."""
         self._trace.emit(
