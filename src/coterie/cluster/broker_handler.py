@@ -196,7 +196,7 @@ class BrokerHandler(Cluster):
     def _ask(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
         """Nothing overtakes what waits."""
         self.flush()
-        self._core.send(kind, parts, asked)
+        self._core.sending.send(kind, parts, asked)
 
     def flush(self) -> None:
         """Send what is gathered."""
@@ -212,7 +212,7 @@ class BrokerHandler(Cluster):
             routed = self._homes.enqueue(routed, publishes)
         if not routed:
             if self._publishing is None:
-                self._core.behind_answers(done)
+                self._core.sending.behind_answers(done)
             else:
                 self._publishing.dones.append(done)
             return
@@ -263,7 +263,7 @@ class BrokerHandler(Cluster):
             self._accepts_due = None
         accepted, self._accepted = self._accepted, {}
         for queue, entries in accepted.items():
-            self._core.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), Asked(b""))
+            self._core.sending.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), Asked(b""))
 
     def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
         self._send(Kind.REJECT, (wire.settle(queue.incarnation, entries),))

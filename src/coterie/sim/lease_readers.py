@@ -57,6 +57,10 @@ class LeaseReader:
         self._waits = 0
         self._asked = 0
         self._since = 0.0
+        self._given_back: set[tuple[int, int]] = set()
+        """By lease and offset: what it has released, or may have; it comes again with another offset."""
+        self._retired_at: dict[str, str] = {}
+        """By name: as of which place of the log it is retired."""
         self.ending = False
         """It gives everything back."""
         self.ended = False
@@ -88,7 +92,9 @@ class LeaseReader:
         elif chance < 0.9:
             self._retire(known)
         elif chance < 0.95:
-            self._ask(RELEASE, id=known["id"], first=self._rng.randint(known["first"], known["next"]))
+            first = self._rng.randint(known["first"], known["next"])
+            self._given_back.update((known["id"], offset) for offset in range(first, known["next"]))
+            self._ask(RELEASE, id=known["id"], first=first)
         else:
             self._known, self._takes_over = None, True
             self._session += 1
@@ -153,8 +159,9 @@ class LeaseReader:
         if answer["first"] < upto and answer["count"]:
             self._complain(f"offset {upto} of {self._queue} was to be retired, and {answer['first']} is still there")
         for (id, offset), name in self._read.items():
-            if id == answer["id"] and offset < upto:
+            if id == answer["id"] and offset < upto and (id, offset) not in self._given_back:
                 self._memory.accepted.add((self._queue, name))
+                self._retired_at.setdefault(name, answer["at"])
 
     # Reading.
 
@@ -180,25 +187,27 @@ class LeaseReader:
                 read = LeaseRead(lease, first, stop, SLICE)
             except Gone:
                 return  # it was retired or released meanwhile
-            self._next(read, lease)
+            # A broker that has not come to where something was retired may still give it to who did not wait for that.
+            retired = {name for name, at in self._retired_at.items() if queue.cluster.has_come_to(at)}
+            self._next(read, lease, retired)
 
-    def _next(self, read: LeaseRead, lease: Lease) -> None:
+    def _next(self, read: LeaseRead, lease: Lease, retired: set[str]) -> None:
         def given(part: Slice | Exception) -> None:
             if isinstance(part, Exception):
                 return
             assert part.offsets is not None
             for offset, (_, message) in zip(part.offsets, part.rows, strict=True):
-                self._see(lease.id, offset, message.body.partition(b"|")[0].decode())
+                self._see(lease.id, offset, message.body.partition(b"|")[0].decode(), retired)
             self._memory.homely["lease.read"] += 1
             if not part.last:
-                self._world.soon(self._world.owner, self._next, read, lease)
+                self._world.soon(self._world.owner, self._next, read, lease, retired)
 
         read.next(given)
 
-    def _see(self, id: int, offset: int, name: str) -> None:
+    def _see(self, id: int, offset: int, name: str, retired: set[str]) -> None:
         before = self._read.setdefault((id, offset), name)
         if before != name:
             self._complain(f"offset {offset} of a lease of {self._queue} was {before}, and is {name}")
-        if (self._queue, name) in self._memory.accepted:
+        if name in retired:
             self._complain(f"{name} of {self._queue} was read through a lease after it had been accepted")
         self._memory.seen.add(name)
