@@ -54,13 +54,15 @@ class LeaseReader:
         """What the lease is, as it was told last."""
         self._read: dict[tuple[int, int], str] = {}
         """By lease and offset: what was read there, whenever and wherever."""
+        self._retiring: list[tuple[int, int]] = []
+        """Incarnation and position of what the retirement that is under way is about."""
+        self._gone: set[tuple[int, int]] = set()
+        """And of what was retired."""
+        self._since_place = "0.0"
+        """Of the log: there they were gone."""
         self._waits = 0
         self._asked = 0
         self._since = 0.0
-        self._given_back: set[tuple[int, int]] = set()
-        """By lease and offset: what it has released, or may have; it comes again with another offset."""
-        self._retired_at: dict[str, str] = {}
-        """By name: as of which place of the log it is retired."""
         self.ending = False
         """It gives everything back."""
         self.ended = False
@@ -73,8 +75,10 @@ class LeaseReader:
             return
         if self._waits and self._world.time - self._since > PATIENCE:
             self._waits = 0
+            self._crash()  # what is still under way must not count later
         if not self._waits:
             self._do()
+        self.look_back()
         self._world.after(STEP * (0.5 + self._rng.random()), self._world.nature, self.step)
 
     def _do(self) -> None:
@@ -92,12 +96,14 @@ class LeaseReader:
         elif chance < 0.9:
             self._retire(known)
         elif chance < 0.95:
-            first = self._rng.randint(known["first"], known["next"])
-            self._given_back.update((known["id"], offset) for offset in range(first, known["next"]))
-            self._ask(RELEASE, id=known["id"], first=first)
+            self._ask(RELEASE, id=known["id"], first=self._rng.randint(known["first"], known["next"]))
         else:
-            self._known, self._takes_over = None, True
-            self._session += 1
+            self._crash()
+
+    def _crash(self) -> None:
+        """Its successor takes the lease over, and learns from it what it has."""
+        self._known, self._takes_over = None, True
+        self._session += 1
 
     def _retire(self, known: Answer) -> None:
         """What it has read, from the first on."""
@@ -110,6 +116,12 @@ class LeaseReader:
             if upto <= offset + last - first:
                 break
         if upto > known["first"]:
+            self._retiring = [
+                (known["incarnation"], first + n)
+                for offset, first, last, _ in known["pieces"]
+                for n in range(last - first + 1)
+                if offset + n < upto
+            ]
             self._ask(RETIRE, id=known["id"], upto=upto)
 
     # Requests.
@@ -147,9 +159,9 @@ class LeaseReader:
                 self._waits, self._known, self._takes_over = 0, None, False
                 self.ended = self.ending  # there is none, or no queue
             return
-        if step.do == RETIRE:  # whoever waits for it: it is true for ever
-            self._retired(answer, step.upto)
         if current:
+            if step.do == RETIRE:
+                self._retired(answer, step.upto)
             self._waits, self._known, self._takes_over = 0, answer, False
             self._memory.homely[f"lease.{step.do}"] += 1
             if step.do == END and not answer["more"]:
@@ -158,10 +170,19 @@ class LeaseReader:
     def _retired(self, answer: Answer, upto: int) -> None:
         if answer["first"] < upto and answer["count"]:
             self._complain(f"offset {upto} of {self._queue} was to be retired, and {answer['first']} is still there")
-        for (id, offset), name in self._read.items():
-            if id == answer["id"] and offset < upto and (id, offset) not in self._given_back:
-                self._memory.accepted.add((self._queue, name))
-                self._retired_at.setdefault(name, answer["at"])
+        self._gone.update(self._retiring)
+        self._since_place = answer["at"]
+
+    def look_back(self) -> None:
+        """What was retired is nowhere, on no broker that has come so far."""
+        for host in self._hosts.values():
+            if host.broker is None or host.core is None or not host.serves:
+                continue
+            queue = host.broker.vhosts["/"].queues.get(self._queue)
+            if queue is not None and queue.cluster.has_come_to(self._since_place):
+                back = [position for position in queue.entries if (queue.incarnation, position) in self._gone]
+                if back:
+                    self._complain(f"{host.node.name} has positions {back} of {self._queue}, which were retired")
 
     # Reading.
 
@@ -187,27 +208,23 @@ class LeaseReader:
                 read = LeaseRead(lease, first, stop, SLICE)
             except Gone:
                 return  # it was retired or released meanwhile
-            # A broker that has not come to where something was retired may still give it to who did not wait for that.
-            retired = {name for name, at in self._retired_at.items() if queue.cluster.has_come_to(at)}
-            self._next(read, lease, retired)
+            self._next(read, lease)
 
-    def _next(self, read: LeaseRead, lease: Lease, retired: set[str]) -> None:
+    def _next(self, read: LeaseRead, lease: Lease) -> None:
         def given(part: Slice | Exception) -> None:
             if isinstance(part, Exception):
                 return
             assert part.offsets is not None
             for offset, (_, message) in zip(part.offsets, part.rows, strict=True):
-                self._see(lease.id, offset, message.body.partition(b"|")[0].decode(), retired)
+                self._see(lease.id, offset, message.body.partition(b"|")[0].decode())
             self._memory.homely["lease.read"] += 1
             if not part.last:
-                self._world.soon(self._world.owner, self._next, read, lease, retired)
+                self._world.soon(self._world.owner, self._next, read, lease)
 
         read.next(given)
 
-    def _see(self, id: int, offset: int, name: str, retired: set[str]) -> None:
+    def _see(self, id: int, offset: int, name: str) -> None:
         before = self._read.setdefault((id, offset), name)
         if before != name:
             self._complain(f"offset {offset} of a lease of {self._queue} was {before}, and is {name}")
-        if name in retired:
-            self._complain(f"{name} of {self._queue} was read through a lease after it had been accepted")
         self._memory.seen.add(name)
