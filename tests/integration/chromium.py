@@ -183,8 +183,8 @@ class Browser:
 
     def picture(self, file: Path) -> None:
         self.run(
-            "document.fonts.ready.then(() => new Promise((done) => "
-            "requestAnimationFrame(() => requestAnimationFrame(done))))"
+            "document.fonts.ready.then(() => Promise.allSettled(document.getAnimations().map((each) => each.finished)))"
+            ".then(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))"
         )
         found = self.call("Page.captureScreenshot", format="png")
         file.write_bytes(base64.b64decode(found["data"]))

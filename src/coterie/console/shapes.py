@@ -108,7 +108,9 @@ def queue_keys(context: Context) -> dict[str, Callable[[Queue], float]]:
     return {
         "messages": lambda queue: len(queue.entries), "messages_ready": lambda queue: queue.ready,
         "messages_unacknowledged": lambda queue: queue.unacked, "message_bytes": lambda queue: queue.bytes,
-        "consumers": lambda queue: len(queue.consumers), "message_stats.publish_details.rate": rate(0),
+        "consumers": lambda queue: len(queue.consumers),
+        "replicas": lambda queue: 1 if context.core is None else replicas(context.core, queue),
+        "message_stats.publish_details.rate": rate(0),
         "message_stats.deliver_get_details.rate": rate(1, 2, 3, 4), "message_stats.ack_details.rate": rate(6),
     }  # fmt: skip
 

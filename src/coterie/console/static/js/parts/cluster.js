@@ -12,12 +12,14 @@ export const kindOf = (state) => ({ "in step": "good", lost: "bad", stranded: "b
 export function drawCluster(picture, cluster) {
   const members = cluster.members;
   const alone = members.length === 1;
-  const [width, height] = alone ? [440, 170] : [440, 320];
+  // In pixels of the screen, so that letters have one size on any.
+  const width = Math.max(270, Math.min(440, picture.parentNode.clientWidth || 440));
+  const [across, down] = alone ? [0, 0] : [width * 0.31, members.length > 4 ? 118 : 78];
+  const height = alone ? 150 : 2 * down + 174;
   const places = members.map((member, at) => {
     const angle = (at / members.length) * 2 * Math.PI - Math.PI / 2;
-    const x = alone ? width / 2 : width / 2 + Math.cos(angle) * 135;
-    const y = alone ? 60 : 162 + Math.sin(angle) * 78;
-    return { member, x, y, above: !alone && Math.sin(angle) < -0.2 };
+    const above = !alone && Math.sin(angle) < -0.2;
+    return { member, x: width / 2 + Math.cos(angle) * across, y: (alone ? 40 : 92 + down) + Math.sin(angle) * down, above };
   });
   const there = (member) => member.incarnation !== null || !cluster.clustered;
   const links = [];

@@ -61,7 +61,7 @@ export class List {
     const first = (answer.page - 1) * this.size + 1;
     const last = first + answer.items.length - 1;
     const found = answer.filtered_count;
-    const of = this.name ? `${plural(found, "match", "matches")} among ${count(answer.total_count)}` : `${count(found)} ${this.things}`;
+    const of = this.name ? `${plural(found, "match", "matches")} among ${count(answer.total_count)}` : plural(found, one(this.things), this.things);
     say(this.told, answer.page_count > 1 ? `${count(first)} to ${count(last)} of ${of}` : of);
     this.before.disabled = answer.page <= 1;
     this.after.disabled = answer.page >= answer.page_count;
@@ -107,3 +107,5 @@ export class List {
     this.poll.now();
   }
 }
+
+const one = (things) => things.replace(/ies$/, "y").replace(/s$/, "");

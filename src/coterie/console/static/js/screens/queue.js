@@ -46,7 +46,7 @@ export function queue({ poll, parts: [vhost, name] }) {
   return {
     title: name,
     nodes: [
-      el("nav", { class: "trail", "aria-label": "Where" }, el("a", { href: link("queues") }, "Queues"), ` / vhost ${vhost}`),
+      el("nav", { class: "trail", "aria-label": "Where" }, el("a", { href: link("queues") }, "Queues"), ` › virtual host ${vhost}`),
       heading(name, badges, el("div", { class: "push" }, Object.values(actions))), why, gone, tiles.node,
       el("div", { class: "columns" }, depth.node, speed.node), messages.node,
       el("div", { class: "columns three" }, card("Consumers", consumers), card("Bindings", bindings), card("Definition", about)),

@@ -19,7 +19,7 @@ export class Messages {
     this.first.style.width = "8rem";
     this.table = new Table({ label: "Messages", key: (row) => String(row.position), columns: [
       { title: "Position", number: true, cell: (row) => count(row.position) },
-      { title: "Body", class: "name", cell: (row) => el("button", { class: "button small quiet mono", type: "button", "aria-expanded": String(this.opened === row.position), on: { click: () => this.open(row) } }, preview(row)) },
+      { title: "Body", class: "name", cell: (row) => el("button", { class: "button small quiet mono body-of", type: "button", "aria-expanded": String(this.opened === row.position), on: { click: () => this.open(row) } }, preview(row)) },
       { title: "State", cell: (row) => el("span", { class: "badges" }, badge(row.state === "ready" ? "ready" : "held", row.state === "ready" ? "" : "accent"), row.redelivered ? badge("redelivered", "mind") : null) },
       { title: "Key", class: "wide", cell: (row) => el("span", { class: "mono" }, shortened(row.routing_key, 60)) },
       { title: "Size", number: true, cell: (row) => bytes(row.payload_bytes) },

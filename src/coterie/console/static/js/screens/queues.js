@@ -19,8 +19,14 @@ const COLUMNS = [
   { title: "Consumers", sort: "consumers", number: true, cell: (row) => zero(row.consumers, count(row.consumers)) },
   { title: "Size", sort: "message_bytes", number: true, class: "gone", cell: (row) => zero(row.message_bytes, bytes(row.message_bytes)) },
   { title: "Replicas", sort: "replicas", number: true, cell: replicas },
-  { title: "Owner", sort: "owner", class: "gone", cell: (row) => row.owner ?? el("span", { class: "zero" }, "all") },
+  { title: "Owner", class: "gone", cell: (row) => row.owner ?? el("span", { class: "zero" }, "all") },
 ];
+
+// Of a queue there is much more to tell: what a row shows is enough here.
+const SHOWN = [
+  "name", "vhost", "kind", "durable", "exclusive", "auto_delete", "policy", "messages_ready", "messages_unacknowledged", "consumers", "message_bytes",
+  "replicas", "replicas_wanted", "home", "owner", "message_stats.publish_details", "message_stats.deliver_get_details",
+].join(",");
 
 function name(row) {
   const words = [
@@ -43,7 +49,7 @@ export function replicas(row) {
 
 export function queues({ poll, session }) {
   const nothing = empty("No queues yet", "Clients declare them, or you do.");
-  const list = new List({ poll, path: "/queues", columns: COLUMNS, key: (row) => `${row.vhost}\n${row.name}`, label: "Queues", things: "queues", nothing });
+  const list = new List({ poll, path: "/queues", columns: COLUMNS, key: (row) => `${row.vhost}\n${row.name}`, label: "Queues", things: "queues", nothing, extra: { columns: SHOWN } });
   const add = el("button", { class: "button", type: "button", id: "add", on: { click: () => declare(poll) } }, "New queue");
   const may = session.tags.length > 0;
   return {
