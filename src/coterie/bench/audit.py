@@ -24,7 +24,8 @@ PROFILE = "vs"
 SEEDS = 40
 SIZES = (100_000, 1_000_000, 10_000_000)
 CORES = (1, 2)
-PLAIN = 0
+PLACES = {"plain": (0, ""), "1": (1, "local[1]"), "2": (2, "local[2]"), "apart": (2, "local-cluster[2,1,1024]")}
+"""By name: cores, and where Spark runs: in the driver's process, or apart from it."""
 
 
 def make_traces(folder: Path, events: int, seeds: int = SEEDS) -> int:
@@ -50,7 +51,7 @@ def make_traces(folder: Path, events: int, seeds: int = SEEDS) -> int:
 def measure(
     sizes: Sequence[int], rounds: int, done: Callable[[int, str], None], seeds: int = SEEDS
 ) -> dict[str, dict[str, list[Message]]]:
-    """By number of events and by cores ("plain", "1", "2"): what each round measured."""
+    """By number of events and by place: what each round measured."""
     found: dict[str, dict[str, list[Message]]] = {}
     steps = 0
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as home:
@@ -58,10 +59,11 @@ def measure(
             traces = Path(home) / str(size)
             make_traces(traces, size, seeds)
             for _ in range(rounds):
-                for cores in (PLAIN, *CORES):
-                    answer = _run({"folder": str(traces), "cores": cores, "out": str(Path(home) / "out")})
+                for name, (cores, master) in PLACES.items():
+                    answer = _run(
+                        {"folder": str(traces), "cores": cores, "master": master, "out": str(Path(home) / "out")}
+                    )
                     shutil.rmtree(Path(home) / "out", ignore_errors=True)
-                    name = str(cores) if cores else "plain"
                     found.setdefault(str(size), {}).setdefault(name, []).append(answer)
                     steps += 1
                     done(steps, f"{size:,} events, {name}")
@@ -105,9 +107,13 @@ def figures(found: dict[str, dict[str, list[Message]]]) -> dict[str, Figure]:
                 rates = [a["events"] / s for a, s in zip(answers, taken, strict=True)]
                 rows[f"{size}.{cores}_cores.{what}"] = Figure("events/s", rates, plain)
             rows[f"{size}.{cores}_cores.start"] = Figure("s", [a["start_seconds"] for a in answers], [1.0] * len(plain))
-            for what in ("python_mib", "java_mib"):
-                ours = [a[what] for a in answers]
-                smaller = [a[what] for a in before.get(cores, answers)]
-                rows[f"{size}.{cores}_cores.{what}"] = Figure("MiB, most", ours, smaller)
+            _memory(rows, f"{size}.{cores}_cores", answers, before.get(cores, answers))
+        _memory(rows, f"{size}.apart", measured["apart"], before.get("apart", measured["apart"]))
         before = measured
     return rows
+
+
+def _memory(rows: dict[str, Figure], name: str, answers: list[Message], smaller: list[Message]) -> None:
+    """Of the driver, beside that of the next smaller number of events."""
+    for what, unit in (("python_mib", "MiB, most"), ("java_mib", "MiB, most"), ("java_kept_mib", "MiB, at the end")):
+        rows[f"{name}.{what}"] = Figure(unit, [a[what] for a in answers], [a[what] for a in smaller])

@@ -17,6 +17,7 @@ from coterie.workers import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 def plain(folder: str) -> Message:
@@ -39,14 +40,14 @@ def plain(folder: str) -> Message:
     }
 
 
-def spark(folder: str, cores: int, out: str) -> Message:
+def spark(folder: str, cores: int, out: str, master: str) -> Message:
     """The whole job; `check_seconds` is the part that the plain checkers do too: read, put together, check."""
     began = time.monotonic()
     from coterie.spark.audit import audit
     from coterie.spark.effort import settings_for
     from coterie.spark.session import session
 
-    with session("coterie bench audit", f"local[{cores}]", settings_for([folder])) as started:
+    with session("coterie bench audit", master, settings_for([folder])) as started:
         # Spark is up when a first job on every core is done, and the Python processes have loaded what they will need.
         started.range(0, cores, 1, cores).mapInArrow(_same, "id long").count()
         up = time.monotonic()
@@ -57,6 +58,7 @@ def spark(folder: str, cores: int, out: str) -> Message:
 
         summary = audit(started, [folder], Path(out), step)
         end = time.monotonic()
+        kept = _kept_mib(started)
         return {
             "events": summary.events,
             "runs": summary.runs,
@@ -66,6 +68,7 @@ def spark(folder: str, cores: int, out: str) -> Message:
             "audit_seconds": end - up,
             "python_mib": peak_mib("self"),
             "java_mib": max((peak_mib(pid) for pid in _children() if _is_java(pid)), default=0.0),
+            "java_kept_mib": kept,
         }
 
 
@@ -73,6 +76,13 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from coterie.spark import check  # noqa: F401
 
     yield from batches
+
+
+def _kept_mib(started: SparkSession) -> float:
+    """What the driver's Java still holds once its garbage is collected."""
+    java = started.sparkContext._jvm.java.lang  # type: ignore[union-attr]
+    java.System.gc()
+    return float(java.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed()) / (1 << 20)
 
 
 def peak_mib(process: str) -> float:
@@ -94,7 +104,7 @@ def _is_java(process: str) -> bool:
 def main(arguments: Message) -> Message:
     if arguments["cores"] == 0:
         return plain(arguments["folder"])
-    return spark(arguments["folder"], arguments["cores"], arguments["out"])
+    return spark(arguments["folder"], arguments["cores"], arguments["out"], arguments["master"])
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ check             what the plain checkers do too: read, put together, check ever
 check_with_start  the same with it
 audit             the whole job: tables, statistics and the report as well; without Spark's start
 start             seconds until Spark is there, and its Python processes have loaded what they need
-python_mib        most memory of the driver's Python; java_mib: of its Java, which on local[N] also does the work.
-                  Their baseline is the same at the next smaller number of events
+python_mib        most memory of the driver's Python; java_mib: of its Java, which on local[N] also does the work;
+                  java_kept_mib: what that holds at the end, without garbage. `apart`: with executors that are
+                  processes of their own. Their baseline is the same at the next smaller number of events
 
 The baseline of events/s is `coterie check` in one process on the same traces.
 """
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"bench audit: --events '{args.events}' is no list of numbers such as 100000,1000000") from None
     if sizes[0] < 1 or args.rounds < 1:
         raise UserError("bench audit: --events and --rounds must be 1 at least")
-    with Progress("measurements", len(sizes) * args.rounds * (1 + len(audit.CORES))) as progress:
+    with Progress("measurements", len(sizes) * args.rounds * len(audit.PLACES)) as progress:
         found = audit.measure(sizes, args.rounds, progress.update)
     rows = {name: figure.to_json() for name, figure in audit.figures(found).items()}
     if args.json:

@@ -40,6 +40,7 @@ from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
 from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, majority
+from coterie.cluster.whereabouts import Whereabouts
 from coterie.cluster.wire import Kind
 from coterie.cluster.words import Words
 from coterie.errors import PeerError
@@ -109,6 +110,7 @@ class Core(Receiver):
         self.pending = Pending(self._may_speak)
         self.local = LocalMessages()
         self.words = Words(self)
+        self.whereabouts = Whereabouts(self)
         self.lease = Lease(runtime, settings.lease, self._ping, self._look)
         self._place = Place(0, 0)
         """Of the event that is being applied, or was the last."""

@@ -17,7 +17,7 @@ from coterie.runtime.base import Timer
 if TYPE_CHECKING:
     from coterie.cluster.core import Core
 
-LATER = 0.01
+LATER = 0.03
 """Seconds that a broker whose disk no majority needs lets its sync wait for others."""
 
 

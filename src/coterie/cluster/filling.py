@@ -11,7 +11,7 @@ may have come further in the log, or not as far. What is then still needed here 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
@@ -22,16 +22,21 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
     from coterie.cluster.core import Core
-    from coterie.cluster.snapshot import Place, Told
+    from coterie.cluster.snapshot import Told
     from coterie.cluster.voters import Progress
     from coterie.group.members import Address
     from coterie.runtime.base import Buffer, Timer
 
 ASK, BODIES = 8, 9
-"""The first byte of a question, and of an answer."""
+"""The first byte of a question, and of an answer.
+
+A question has a number, and then for each queue its own number, how many messages, and their positions. The answer has
+the number of the question, a size for each message in the same order, and the bodies without anything between them.
+"""
 _NUMBER = struct.Struct(">Q")
-_PLACE = struct.Struct(">QQ")
-_BODY = struct.Struct(">QQI")
+_QUEUE = struct.Struct(">QI")
+_LACKS = 0xFFFF_FFFF
+"""The size of a body that whoever was asked has not got."""
 BATCH_MESSAGES = 2000
 """That one question asks for."""
 UNDER_WAY = 4
@@ -55,9 +60,7 @@ class Filling:
         """What is to be asked for, by the number of its queue; the last first."""
         self._left = {number: len(found) for number, found in self._queues.items()}
         """How many of each are hollow, or were when somebody looked last."""
-        self._open = {*messages.values()}
-        """Those that nobody has been asked for yet."""
-        self._asked: dict[int, tuple[Address, dict[Place, Hollow]]] = {}
+        self._asked: dict[int, tuple[Address, list[Hollow]]] = {}
         self._unwritten = 0
         self._questions = 0
         self._again: list[Hollow] = []
@@ -100,40 +103,51 @@ class Filling:
         for number, (member, wanted) in list(self._asked.items()):
             if member not in self._core.in_step:
                 del self._asked[number]
-                self._again += wanted.values()
+                self._again += wanted
         self._retry()
 
     def _ask(self) -> None:
         members = [member for member in self._core.in_step if member != self._core.us]
         while members and len(self._asked) + self._unwritten < UNDER_WAY and not self._over:
-            wanted = dict(self._next())
+            wanted, question = self._next()
             if not wanted:
                 return
             self._questions += 1
             # The youngest: the oldest one orders everybody's events.
             self._asked[self._questions] = (members[-1], wanted)
-            question = b"".join((_NUMBER.pack(self._questions), *(_PLACE.pack(*place) for place in wanted)))
-            self._core.words.send(members[-1], bytes((ASK,)) + question)
+            self._core.words.send(members[-1], b"".join((bytes((ASK,)), _NUMBER.pack(self._questions), *question)))
 
-    def _next(self) -> Iterator[tuple[Place, Hollow]]:
-        size = count = 0
-        most = self._core.settings.update_batch
-        while self._queues and size < most and count < BATCH_MESSAGES:
+    def _next(self) -> tuple[list[Hollow], list[bytes]]:
+        """What to ask for next, and the question."""
+        wanted: list[Hollow] = []
+        question: list[bytes] = []
+        left = self._core.settings.update_batch
+        while self._queues and left > 0 and len(wanted) < BATCH_MESSAGES:
             number, messages = next(iter(self._queues.items()))
             if not messages:
                 del self._queues[number]
                 continue
-            message = messages.pop()
-            if message not in self._open:
-                continue  # another queue has it too, and was first
-            self._open.remove(message)
-            entry = next(message.places(), None)
-            if entry is None:
-                self._done(message)  # nobody needs it any more
-                continue
-            size += entry.size
-            count += 1
-            yield (entry.queue.incarnation, entry.position), message
+            queue = number
+            positions: list[int] = []
+            while messages and left > 0 and len(wanted) < BATCH_MESSAGES:
+                message = messages.pop()
+                if message.asked_for:
+                    continue  # another queue has it too, and was first
+                message.asked_for = True
+                entry = next(message.places(), None)
+                if entry is None:
+                    self._done(message)  # nobody needs it any more
+                    continue
+                left -= entry.size
+                if entry.queue.incarnation != queue and positions:
+                    question.append(_places(queue, positions))
+                    positions = []
+                queue = entry.queue.incarnation
+                wanted.append(message)
+                positions.append(entry.position)
+            if positions:
+                question.append(_places(queue, positions))
+        return wanted, question
 
     # Answers.
 
@@ -143,15 +157,20 @@ class Filling:
         if wanted is None or self._over:
             return
         filled: list[Hollow] = []
-        for place, body in _read_bodies(data[_NUMBER.size :]):
-            message = wanted.pop(place, None)
-            if message is not None:
-                message.fill(bytes(body))
-                filled.append(message)
-                self._done(message)
+        lacking: list[Hollow] = []
+        sizes = struct.Struct(f">{len(wanted)}I")
+        at = _NUMBER.size + sizes.size
+        for message, size in zip(wanted, sizes.unpack_from(data, _NUMBER.size), strict=True):
+            if size == _LACKS:
+                lacking.append(message)
+                continue
+            message.fill(bytes(data[at : at + size]))
+            at += size
+            filled.append(message)
+            self._done(message)
         self._keep(filled)
-        if wanted:
-            self._again += wanted.values()
+        if lacking:
+            self._again += lacking
             if self._timer is None:
                 self._timer = self._core.runtime.call_later(AGAIN, self._retry)
         waiting, self._waiting = self._waiting, []
@@ -174,7 +193,10 @@ class Filling:
         by_queue: dict[Queue, list[Entry]] = {}
         for message in filled:
             for entry in message.places():
-                by_queue.setdefault(entry.queue, []).append(entry)
+                found = by_queue.get(entry.queue)
+                if found is None:
+                    found = by_queue[entry.queue] = []
+                found.append(entry)
             message.forget()
         for queue, entries in by_queue.items():
             if store in queue.observers:
@@ -187,7 +209,7 @@ class Filling:
             self._timer = None
         again, self._again = self._again, []
         for message in again:
-            self._open.add(message)
+            message.asked_for = False
             self._queues.setdefault(message.needed_by[0], []).append(message)
         self._ask()
         self._look()
@@ -243,22 +265,27 @@ def _in_order(messages: Iterable[Hollow]) -> dict[int, list[Hollow]]:
     }
 
 
-def _read_bodies(data: memoryview) -> Iterator[tuple[Place, memoryview]]:
-    at = 0
-    while at < len(data):
-        queue, position, size = _BODY.unpack_from(data, at)
-        at += _BODY.size
-        yield (queue, position), data[at : at + size]
-        at += size
+def _places(queue: int, positions: list[int]) -> bytes:
+    return _QUEUE.pack(queue, len(positions)) + struct.pack(f">{len(positions)}Q", *positions)
 
 
 def answer(core: Core, member: Address, data: memoryview) -> None:
     """What this broker has of that which another one asks for."""
-    parts: list[Buffer] = [bytes((BODIES,)), data[: _NUMBER.size]]
-    if core.serves:
-        for number, position in _PLACE.iter_unpack(data[_NUMBER.size :]):
-            queue = core.handler.queues.get(number)
+    sizes: list[int] = []
+    bodies: list[Buffer] = []
+    at = _NUMBER.size
+    while at < len(data):
+        number, count = _QUEUE.unpack_from(data, at)
+        at += _QUEUE.size
+        positions = struct.unpack_from(f">{count}Q", data, at)
+        at += 8 * count
+        queue = core.handler.queues.get(number) if core.serves else None
+        for position in positions:
             entry = None if queue is None else queue.entries.get(position)
-            if entry is not None and entry.message is not None and not is_hollow(entry):
-                parts += (_BODY.pack(number, position, entry.size), entry.message.body)
-    core.words.send(member, b"".join(parts))
+            if entry is None or entry.message is None or is_hollow(entry):
+                sizes.append(_LACKS)
+            else:
+                sizes.append(entry.size)
+                bodies.append(entry.message.body)
+    head = (bytes((BODIES,)), data[: _NUMBER.size], struct.pack(f">{len(sizes)}I", *sizes))
+    core.words.send(member, b"".join((*head, *bodies)))

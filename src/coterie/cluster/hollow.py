@@ -35,7 +35,7 @@ def blank(size: int) -> bytes:
 class Hollow(Message):
     """`fill` makes it whole."""
 
-    __slots__ = ("entries", "is_hollow", "letters", "needed_by", "will_persist")
+    __slots__ = ("asked_for", "entries", "is_hollow", "letters", "needed_by", "will_persist")
 
     def __init__(
         self, exchange: str, key: str, route: bytes, header: bytes, size: int, persistent: bool, priority: int,
@@ -48,6 +48,7 @@ class Hollow(Message):
         """Where it is, or was."""
         self.letters: tuple[Hollow, ...] = ()
         """What became of it where it died."""
+        self.asked_for = False
         self.needed_by: tuple[int, ...] = ()
         """Queues that are not ready without it."""
 
@@ -64,6 +65,12 @@ class Hollow(Message):
 
     def places(self) -> Iterator[Entry]:
         """Where its body is still needed."""
+        entries = self.entries
+        if len(entries) == 1 and not self.letters:  # as most are
+            return iter(entries if entries[0].holder is not GONE else ())
+        return self._all_places()
+
+    def _all_places(self) -> Iterator[Entry]:
         for entry in self.entries:
             if entry.holder is not GONE:
                 yield entry

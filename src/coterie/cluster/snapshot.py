@@ -7,13 +7,17 @@ noted with the outline.
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.broker import records
 from coterie.broker.entry import Entry
+from coterie.broker.seen import Run
 from coterie.broker.switchboard import PREDECLARED
 from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
 from coterie.cluster.hollow import Hollow
@@ -30,14 +34,17 @@ if TYPE_CHECKING:
 
 CHUNK = 500
 """Messages: what is made in one turn."""
-_CHUNK = struct.Struct(">QI")
-_ENTRY = struct.Struct(">QIIdBH?")
-"""Position, size of the body, deliveries, seconds left, flags, which kind of message, redelivered."""
+_CHUNK = struct.Struct(">QIII")
+"""A chunk has this head (the queue's number, how many entries, kinds of messages, and messages that were told before),
+then all entries, all kinds, and the places where those others were told."""
+_SEEN = 2**32 - 1
+"""Instead of how many entries: message ids follow."""
+_ENTRY = struct.Struct(">QIIdH?")
+"""Position, size of the body, deliveries, seconds left, which kind of message, redelivered."""
 _KIND = struct.Struct(">HIB?q")
-"""Lengths of route and header, priority, persistent, ttl."""
-_NEW_KIND = 1
-_SAME = 2
-"""Flags: a kind of message that the chunk has not had yet follows; the message is also elsewhere, which follows."""
+"""Lengths of route and header, priority, persistent, ttl; then both."""
+_TOLD = 0xFFFF
+"""Instead of a kind: the message is also elsewhere, and was told there."""
 _ELSEWHERE = struct.Struct(">QQ")
 _BUILT_IN = frozenset(spec.name for spec in PREDECLARED)
 
@@ -53,6 +60,8 @@ class Cut(NamedTuple):
     queues: list[tuple[int, list[Entry]]]
     noted: dict[Entry, tuple[bool, int]]
     """Of those that were ever given to somebody: redelivered, deliveries."""
+    seen: list[tuple[int, Iterator[tuple[bool, Run]]]]
+    """Message ids that queues remember, by the number of the queue."""
 
 
 # Cutting.
@@ -72,7 +81,12 @@ def cut(broker: Broker, handler: MessageHandler) -> Cut:
         for entry in found
         if entry.deliveries or entry.redelivered
     }
-    return Cut(outline, entries, noted)
+    seen = [
+        (queue.incarnation, queue.window.runs())
+        for queue in queues
+        if queue.window is not None and queue.home is None
+    ]
+    return Cut(outline, entries, noted, seen)
 
 
 def _vhost(vhost: Vhost, handler: MessageHandler) -> Json:
@@ -109,6 +123,7 @@ def _queue(queue: Queue, handler: MessageHandler) -> Json:
         "active": [_key(consumer) for consumer in queue.consumers if consumer.active],
         "ownership": None if handler.owners is None else _ownership(handler.owners.of(queue)),
         "replica": None if queue.replica is None else queue.replica.record(queue),
+        "leases": queue.leases.records(),
     }
 
 
@@ -191,12 +206,35 @@ def chunks(found: Cut, now: float) -> Iterator[bytes]:
     for number, entries in found.queues:
         for first in range(0, len(entries), CHUNK):
             yield _chunk(number, entries[first : first + CHUNK], found.noted, told, now)
+    for number, runs in found.seen:
+        while some := [*islice(runs, CHUNK)]:
+            yield _CHUNK.pack(number, _SEEN, 0, 0) + _told_ids(some)
+
+
+def _told_ids(runs: list[tuple[bool, Run]]) -> bytes:
+    return json.dumps(
+        [[persistent, run.number, run.wall, base64.b64encode(run.ids).decode()] for persistent, run in runs]
+    ).encode()
+
+
+def read_ids(data: memoryview, queues: dict[int, Queue]) -> bool:
+    """A chunk of message ids goes where they belong; False: it is no such chunk."""
+    number, count, _, _ = _CHUNK.unpack_from(data)
+    if count != _SEEN:
+        return False
+    window = queues[number].window
+    if window is not None:
+        told = json.loads(bytes(data[_CHUNK.size :]))
+        window.restore([(persistent, Run(at, wall, base64.b64decode(ids))) for persistent, at, wall, ids in told])
+    return True
 
 
 def _chunk(
     number: int, entries: list[Entry], noted: Mapping[Entry, tuple[bool, int]], told: dict[int, Place], now: float
 ) -> bytes:
-    parts: list[Buffer] = [_CHUNK.pack(number, len(entries))]
+    table: list[bytes] = []
+    described: list[Buffer] = []
+    before: list[bytes] = []
     kinds: dict[tuple[bytes, bytes, int, bool, int], int] = {}
     for entry in entries:
         message = entry.message
@@ -206,23 +244,22 @@ def _chunk(
         place = (number, entry.position)
         elsewhere = told.setdefault(id(message), place)
         if elsewhere is not place:
-            parts.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, _SAME, 0, redelivered))
-            parts.append(_ELSEWHERE.pack(*elsewhere))
-            continue
-        ttl = -1 if message.ttl is None else message.ttl
-        persistent = message.will_persist if isinstance(message, Hollow) else message.persistent
-        kind = (message.route, message.header, message.priority, persistent, ttl)
-        which = kinds.get(kind)
-        if which is not None:
-            parts.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, 0, which, redelivered))
-            continue
-        which = kinds[kind] = len(kinds)
-        parts += (
-            _ENTRY.pack(entry.position, entry.size, deliveries, left, _NEW_KIND, which, redelivered),
-            _KIND.pack(len(message.route), len(message.header), message.priority, persistent, ttl),
-            message.route, message.header,
-        )  # fmt: skip
-    return b"".join(parts)
+            which: int | None = _TOLD
+            before.append(_ELSEWHERE.pack(*elsewhere))
+        else:
+            ttl = -1 if message.ttl is None else message.ttl
+            persistent = message.will_persist if isinstance(message, Hollow) else message.persistent
+            kind = (message.route, message.header, message.priority, persistent, ttl)
+            which = kinds.get(kind)
+            if which is None:
+                which = kinds[kind] = len(kinds)
+                described += (
+                    _KIND.pack(len(message.route), len(message.header), message.priority, persistent, ttl),
+                    message.route, message.header,
+                )  # fmt: skip
+        table.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, which, redelivered))
+    head = _CHUNK.pack(number, len(entries), len(kinds), len(before))
+    return b"".join((head, *table, *described, *before))
 
 
 Told = dict[Place, Hollow]
@@ -232,26 +269,25 @@ Told = dict[Place, Hollow]
 def read_chunk(
     data: memoryview, queues: dict[int, Queue], routes: Routes, told: Told, now: float
 ) -> tuple[int, list[Entry]]:
-    number, count = _CHUNK.unpack_from(data)
+    number, count, kinds_count, before_count = _CHUNK.unpack_from(data)
     queue = queues[number]
-    at = _CHUNK.size
-    entries: list[Entry] = []
+    at = _CHUNK.size + count * _ENTRY.size
+    table = data[_CHUNK.size : at]
     kinds: list[tuple[str, str, bytes, bytes, bool, int, int | None]] = []
-    for _ in range(count):
-        position, size, deliveries, left, flags, which, redelivered = _ENTRY.unpack_from(data, at)
-        at += _ENTRY.size
-        if flags & _SAME:
-            message = told[_ELSEWHERE.unpack_from(data, at)]
-            at += _ELSEWHERE.size
+    for _ in range(kinds_count):
+        route_size, header_size, priority, persistent, ttl = _KIND.unpack_from(data, at)
+        at += _KIND.size
+        route = bytes(data[at : at + route_size])
+        at += route_size
+        header = bytes(data[at : at + header_size])
+        at += header_size
+        kinds.append((*routes.parts(route), route, header, persistent, priority, None if ttl < 0 else ttl))
+    before = _ELSEWHERE.iter_unpack(data[at : at + before_count * _ELSEWHERE.size])
+    entries: list[Entry] = []
+    for position, size, deliveries, left, which, redelivered in _ENTRY.iter_unpack(table):
+        if which == _TOLD:
+            message = told[next(before)]
         else:
-            if flags & _NEW_KIND:
-                route_size, header_size, priority, persistent, ttl = _KIND.unpack_from(data, at)
-                at += _KIND.size
-                route = bytes(data[at : at + route_size])
-                at += route_size
-                header = bytes(data[at : at + header_size])
-                at += header_size
-                kinds.append((*routes.parts(route), route, header, persistent, priority, None if ttl < 0 else ttl))
             exchange, key, route, header, persistent, priority, life = kinds[which]
             message = told[number, position] = Hollow(exchange, key, route, header, size, persistent, priority, life)
         entry = Entry(position, message, queue, size)

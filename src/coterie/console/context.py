@@ -26,6 +26,7 @@ from coterie.broker.vhost import Vhost
 from coterie.cluster.core import Core
 from coterie.console.history import History, Totals
 from coterie.console.logbook import Logbook
+from coterie.console.pace import Pace
 from coterie.console.rates import Reading, Samples
 from coterie.console.sessions import Sessions
 from coterie.console.settings import ConsoleSettings
@@ -86,6 +87,10 @@ class Context:
     logbook: Logbook = field(init=False)
     process: Process = field(init=False)
     """As of the last sample."""
+    pace: Pace = field(init=False)
+    """Of those who read streams."""
+    url: str = ""
+    """Where readers of streams reach it."""
 
     def __post_init__(self) -> None:
         settings, store = self.settings, self.store
@@ -96,6 +101,7 @@ class Context:
         self.sessions = Sessions(self.runtime, self.users, settings, self.name)
         self.logbook = Logbook(settings.log_kept)
         self.process = Process(None, None, None, None)
+        self.pace = Pace(settings.stream_share, settings.stream_readers_max)
 
     # Waiting for what the broker decides.
 

@@ -19,18 +19,21 @@ from typing import Final
 from aiohttp import web
 
 from coterie.amqp.codes import ACCESS_REFUSED, NAMES, NOT_FOUND, RESOURCE_LOCKED
+from coterie.broker.leases import Gone
 from coterie.broker.users import TAGS, User, is_loopback
 from coterie.console import (
     api_access,
     api_broker,
     api_clients,
     api_cluster,
+    api_leases,
     api_live,
     api_log,
     api_messages,
     api_policies,
     api_replication,
     api_session,
+    api_streams,
     api_wiring,
     metrics,
 )
@@ -78,7 +81,7 @@ class Console:
         app = web.Application(client_max_size=context.settings.body_max, middlewares=[guard])
         routes = [
             *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
-            *api_policies.ROUTES, *api_replication.ROUTES, *api_log.ROUTES,
+            *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES, *api_log.ROUTES,
         ]  # fmt: skip
         for method, path, handler in (*routes, *api_live.routes(routes)):
             app.router.add_route(method, path, self._logged_in(handler))
@@ -134,8 +137,9 @@ class Console:
             response = await self._answered(request, handler)
         finally:
             self._answering -= 1
-        for name, value in HEADERS.items():
-            response.headers.setdefault(name, value)
+        if not response.prepared:
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
         return response
 
     async def _answered(self, request: web.Request, handler: Plain) -> web.StreamResponse:
@@ -149,6 +153,8 @@ class Console:
             if refused.status == 401 and not _from_script(request):
                 response.headers["WWW-Authenticate"] = 'Basic realm="Coterie", charset="UTF-8"'
             return response
+        except Gone as error:
+            return _error(410, "gone", str(error))
         except ProtocolError as error:
             status = STATUSES.get(error.reply_code, 400)
             word = "bad_request" if status == 400 else NAMES[error.reply_code].lower()

@@ -85,8 +85,8 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         property="B10",
         what="a broker that catches up is given other bodies than those it asks for",
         module="coterie.cluster.filling",
-        old="                parts += (_BODY.pack(number, position, entry.size), entry.message.body)",
-        new="                parts += (_BODY.pack(number, position, entry.size), entry.message.body[::-1])",
+        old="                bodies.append(entry.message.body)",
+        new="                bodies.append(entry.message.body[::-1])",
     ),
     Mutation(
         name="cluster-speaks-when-stranded",

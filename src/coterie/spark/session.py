@@ -56,6 +56,8 @@ EXECUTOR_SECONDS = 60.0
 """How long a cluster may take until it has given a session its first executor."""
 
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?")
+_PROCESSES = re.compile(r"local-cluster\[[1-9]\d*, *[1-9]\d*, *[1-9]\d*\]")
+"""Executors that are processes of their own on this machine: how many, the cores of each, its MiB."""
 _CLUSTER = re.compile(r"spark://[^/:,\s]+:\d{1,5}(,[^/:,\s]+:\d{1,5})*")
 
 
@@ -94,9 +96,10 @@ def _at(name: str, master: str, settings: Mapping[str, str], folder: Path) -> It
     elif _LOCAL.fullmatch(master):
         with _own(name, master, {**LOCAL_SETTINGS, **settings}, sys.executable, folder) as spark:
             yield spark
-    elif _CLUSTER.fullmatch(master):
-        hosts = [place.rpartition(":") for place in master.removeprefix("spark://").split(",")]
-        reach(master, [(host, int(port)) for host, _, port in hosts])
+    elif _CLUSTER.fullmatch(master) or _PROCESSES.fullmatch(master):
+        if master.startswith("spark://"):
+            hosts = [place.rpartition(":") for place in master.removeprefix("spark://").split(",")]
+            reach(master, [(host, int(port)) for host, _, port in hosts])
         with _own(name, master, settings, os.environ.get("PYSPARK_PYTHON") or sys.executable, folder) as spark:
             spark.sparkContext.addPyFile(str(packed(folder)))
             _await_executor(spark.sparkContext)

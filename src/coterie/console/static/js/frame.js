@@ -86,12 +86,14 @@ export class Frame {
       scrollTo(0, 0);
       this.main.querySelector("h1")?.focus();
     }
+    if (this.last) this.screen.live?.(this.last, this.poll.moments); // until the answer comes
     const { address = () => ["", {}], shown = () => {} } = this.screen;
     this.poll.look(address, shown);
   }
 
   arrived(live) {
     this.session.tags = live.tags;
+    this.last = live;
     show(this.trouble, false);
     this.node.classList.remove("stale");
     this.seen = live.now;

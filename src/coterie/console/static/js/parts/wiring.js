@@ -50,7 +50,7 @@ export function drawWiring(place, bindings, kinds, more) {
       "a", { class: kind, href: target, on, "aria-label": `${kind} ${node.name} in vhost ${node.vhost}` },
       svg("title", {}, `${node.name} (vhost ${node.vhost})`),
       svg("rect", { class: "box", x, y: node.y - BOX / 2, width: SIDE - 2, height: BOX, rx: 8 }),
-      svg("text", { x: x + 11, y: node.y + 4.5 }, shortened(node.name, kind === "exchange" ? 24 : 30)),
+      svg("text", { x: x + 11, y: node.y + 4.5 }, shortened(node.name, kind === "exchange" ? 22 : 27)),
       kind === "exchange" ? svg("text", { class: "kind", x: x + SIDE - 12, y: node.y + 4, "text-anchor": "end" }, node.kind ?? "exchange") : null,
     );
   };

@@ -5,7 +5,7 @@ import { dialog, field } from "../dialog.js";
 import { el, replace, say, show, svg } from "../dom.js";
 import { bytes, compact, count, duration, rate, seconds } from "../format.js";
 import { notice } from "../notices.js";
-import { badge, card, facts, heading, spread, Tiles } from "../parts/blocks.js";
+import { badge, card, facts, heading, loading, spread, Tiles } from "../parts/blocks.js";
 import { Chart } from "../parts/chart.js";
 import { drawCluster, kindOf } from "../parts/cluster.js";
 
@@ -24,7 +24,7 @@ export function overview({ session, poll }) {
   ] : [];
   const picture = svg("svg", { role: "img", id: "cluster" });
   const members = el("ul", { class: "members", id: "members" });
-  const about = el("div");
+  const about = el("div", {}, loading());
   const node = el("div", { class: "body spread" });
   const links = show(card("Links to other clusters", el("div", { class: "body" })), false);
   const drain = el("button", { class: "button small danger", type: "button", id: "drain", on: { click: () => askToDrain(session.node, poll) } }, "Drain this node");
