@@ -45,10 +45,10 @@ export class Chart {
     ]);
     const ends = [[first, "start"], [last, "end"]].map(([time, anchor]) => svg("text", { x: anchor === "start" ? left : width - 4, y: HEIGHT - 2, "text-anchor": anchor }, clock(time)));
     const lines = this.series.map((each, at) => svg("path", { class: `line s${at}`, d: path(this.rows, each.key, x, y) })).reverse();
-    const area = svg("path", { class: "area s0", d: `${path(this.rows, this.series[0].key, x, y)} L${x(last)},${y(0)} L${x(first)},${y(0)} Z` });
-    const gaps = this.rows.some((row) => row[this.series[0].key] === null);
+    const whole = this.rows.every((row) => typeof row[this.series[0].key] === "number");
+    const area = whole ? svg("path", { class: "area s0", d: `${path(this.rows, this.series[0].key, x, y)} L${x(last)},${y(0)} L${x(first)},${y(0)} Z` }) : null;
     this.cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
-    replace(this.picture, grid, ends, gaps ? null : area, lines, this.cursor);
+    replace(this.picture, grid, ends, area, lines, this.cursor);
     this.tell();
   }
 

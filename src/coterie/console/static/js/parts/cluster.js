@@ -27,7 +27,8 @@ export function drawCluster(picture, cluster) {
     for (const other of places.slice(at + 1)) {
       const asked = one.member.this ? other.member : other.member.this ? one.member : null;
       const whole = there(one.member) && there(other.member);
-      const kind = !whole ? "none" : asked?.silence > LATE ? "late" : asked ? "ours" : "";
+      const lost = one.member.state === "lost" || other.member.state === "lost";
+      const kind = lost ? "none" : !whole ? "unsure" : asked?.silence > LATE ? "late" : asked ? "ours" : "";
       links.push(svg("line", { class: `link ${kind}`.trim(), x1: one.x, y1: one.y, x2: other.x, y2: other.y }));
     }
   });

@@ -18,7 +18,7 @@ export function overview({ session, poll }) {
   const state = el("span", { class: "badges", id: "state" });
   const charts = whole ? [
     new Chart({ title: "Messages a second", format: rate, series: [{ key: "publish", label: "published" }, { key: "deliver", label: "delivered" }, { key: "ack", label: "acknowledged" }, { key: "confirm", label: "confirmed" }] }),
-    new Chart({ title: "Messages in queues", format: compact, series: [{ key: "ready", label: "ready" }, { key: "unacked", label: "held" }] }),
+    new Chart({ title: "Messages in queues", format: compact, least: 2, series: [{ key: "ready", label: "ready" }, { key: "unacked", label: "held" }] }),
     new Chart({ title: "Until a publish is confirmed", format: seconds, least: 0.001, series: [{ key: "confirm_mean", label: "mean" }, { key: "confirm_worst", label: "worst" }] }),
     new Chart({ title: "Disk and event loop", format: seconds, least: 0.001, series: [{ key: "sync_mean", label: "disk sync" }, { key: "sync_worst", label: "worst sync" }, { key: "lag_mean", label: "loop lag" }, { key: "lag_worst", label: "worst lag" }] }),
   ] : [];

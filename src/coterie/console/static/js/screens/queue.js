@@ -15,7 +15,7 @@ const KEPT = 240;
 export function queue({ poll, parts: [vhost, name] }) {
   const tiles = new Tiles(NUMBERS, "Numbers");
   const badges = el("span", { class: "badges" });
-  const depth = new Chart({ title: "Messages", format: compact, series: [{ key: "ready", label: "ready" }, { key: "unacked", label: "held" }] });
+  const depth = new Chart({ title: "Messages", format: compact, least: 2, series: [{ key: "ready", label: "ready" }, { key: "unacked", label: "held" }] });
   const speed = new Chart({ title: "Messages a second", format: rate, series: [{ key: "publish", label: "in" }, { key: "deliver", label: "out" }, { key: "ack", label: "acknowledged" }] });
   const rows = [];
   const place = () => ({ vhost, name });
@@ -73,7 +73,7 @@ export function queue({ poll, parts: [vhost, name] }) {
       replace(consumers, consumerList(found.consumer_details));
       replace(about, definition(found));
       permit(actions, why, found, live);
-      messages.about(found.may.read && found.may.open, total, found.next_position);
+      messages.about(found.may.read && found.may.open, total, found.next_position, found.may.open ? "To look at them you need the permission to read the queue." : "The queue is exclusive to a connection, and so is what is in it.");
     },
     refused(error) {
       for (const each of Object.values(actions)) each.disabled = true;
@@ -91,12 +91,12 @@ function permit(actions, why, found, live) {
     button.disabled = !is;
     if (!is && what) reasons.push(what);
   };
-  const closed = live.closed || live.blocked;
-  allow(actions.publish, may.publish && !closed, may.publish ? null : "publish (needs write on amq.default)");
+  const closed = live.closed || (live.blocked && `the broker is ${live.blocked}`);
+  allow(actions.publish, may.publish && !closed, may.publish ? `publish (${closed})` : "publish (needs write on amq.default)");
   allow(actions.move, may.read && may.open && found.home === null, may.read ? null : "move (needs read)");
   allow(actions.purge, may.read && may.open, may.read ? null : "purge (needs read)");
   allow(actions.remove, may.configure && may.open, may.configure ? null : "delete (needs configure)");
-  if (!may.open) reasons.push("use it, as it is exclusive to a connection");
+  if (!may.open) reasons.push("move, purge, delete or look into it: it is exclusive to a connection");
   show(why, reasons.length > 0);
   why.textContent = reasons.length ? `${live.user} may not: ${reasons.join(", ")}.` : "";
 }
@@ -122,7 +122,7 @@ function definition(found) {
   const limits = Object.entries(found.effective_limits).map(([key, value]) => [key, String(value)]);
   const given = Object.entries(found.arguments).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
   return facts([
-    ["Type", `${found.type}, ${found.kind}`], ["Replicated", found.replicated ? "on every node of the cluster" : found.home ? `no, at home on ${found.home}` : "no"],
+    ["Type", `${found.type}, ${found.kind}`], ["Replicated", found.home ? `no, at home on ${found.home}` : found.replicas_wanted > 1 ? "on every node of the cluster" : "no, the node stands alone"],
     ["Policy", found.policy ?? "none"], found.operator_policy ? ["Operator policy", found.operator_policy] : null,
     ["Next position", count(found.next_position)], ["Redelivered", count(found.message_stats.redeliver)], ["Dead letters", count(found.counters.dead_lettered)],
     ...given, ...limits.filter(([key]) => !given.some(([name]) => name === `x-${key}`)),

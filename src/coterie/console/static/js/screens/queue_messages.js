@@ -29,8 +29,8 @@ export class Messages {
     show(this.table.node, false);
   }
 
-  // Of the queue: whether its messages may be read, how many there are, and which position is the next.
-  about(may, total, end) {
+  // Of the queue: whether its messages may be read, how many there are, which position is the next, and why they may not.
+  about(may, total, end, why) {
     this.end = end;
     if (this.total === 0 && total > 0 && this.read) this.load();
     this.total = total;
@@ -38,7 +38,7 @@ export class Messages {
     this.read = may;
     show(this.bar, may);
     if (may) this.load();
-    else replace(show(this.state, true), empty("Its messages are not shown", "To look at them you need the permission to read the queue."));
+    else replace(show(this.state, true), empty("Its messages are not shown", why));
   }
 
   from(position) {
