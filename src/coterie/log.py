@@ -62,7 +62,7 @@ class TextFormatter(logging.Formatter):
     """For people: time, level, where, what, and the facts as key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
-        facts = "".join(f" {name}={_word(value)}" for name, value in _facts(record).items())
+        facts = "".join(f" {name}={_word(value)}" for name, value in facts_of(record).items())
         event = _one_line(record.getMessage())
         where = record.name.removeprefix("coterie.")
         return f"{_time(record)} {record.levelname} {where}: {event}{facts}{self._trouble(record)}"
@@ -81,7 +81,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        for name, value in _facts(record).items():
+        for name, value in facts_of(record).items():
             # A fact never hides one of the four keys that every line has.
             simple = value is None or isinstance(value, str | int | float | list | dict)
             line[f"{name}_" if name in line else name] = value if simple else str(value)
@@ -90,7 +90,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
-def _facts(record: logging.LogRecord) -> dict[str, object]:
+def facts_of(record: logging.LogRecord) -> dict[str, object]:
     facts = getattr(record, _FACTS, None)
     return facts if isinstance(facts, dict) else {}
 

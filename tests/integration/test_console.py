@@ -412,7 +412,6 @@ def test_nobody_comes_in_without_the_right_password(node: Running) -> None:
         assert answer.headers["WWW-Authenticate"].startswith("Basic ")
     for header in ("Basic", "Basic !!!", "Bearer x", "Basic Zm9v"):
         assert node.ask("GET", "/api/overview", user=None, headers={"Authorization": header}).status == 401
-    assert node.ask("GET", "/", user=None).status == 401
 
 
 def test_a_page_of_another_site_changes_nothing(node: Running) -> None:
@@ -443,7 +442,7 @@ def test_errors_are_json_and_answers_carry_the_headers_that_protect_browsers(nod
     ):
         answer = node.ask(method, path, {})
         assert (answer.status, set(answer.json)) == (status, {"error", "reason"})
-    for path in ("/", "/api/overview", "/metrics", "/api/nothing"):
+    for path in ("/api/overview", "/metrics", "/api/nothing"):
         headers = node.ask("GET", path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["X-Frame-Options"] == "DENY"
@@ -495,14 +494,6 @@ def test_garbage_on_the_port_does_no_harm(node: Running) -> None:
             while connection.recv(65536):
                 pass
     assert node.ask("GET", "/api/whoami").status == 200
-
-
-def test_the_page_tells_how_the_node_is_and_needs_nothing_from_elsewhere(node: Running) -> None:
-    answer = node.ask("GET", "/")
-    text = answer.body.decode()
-    assert answer.headers["Content-Type"].startswith("text/html")
-    assert node.told["name"] in text
-    assert re.findall(r"(?:src|href)=\"(?!/)", text) == []
 
 
 # Health and metrics.

@@ -205,9 +205,12 @@ class Channel(Sink):
         if self.confirms is not None:
             self.confirms.published += len(publishes)
         batch = Batch(self, publishes, size)
+        done, server = batch.done, self.connection.server
+        if server.stopwatch is not None and self.confirms is not None:
+            done = server.stopwatch.timed(server, done)
         if self.traced is not None and self.confirms is not None:
             self.traced.publishing(self, publishes, self.confirms.published - len(publishes) + 1)
-        self.vhost.publish(publishes, batch.done)
+        self.vhost.publish(publishes, done)
         if self.traced is not None:
             self.traced.published(self.vhost, publishes)
         batch.routed()

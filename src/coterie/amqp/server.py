@@ -12,6 +12,7 @@ from typing import Final
 from coterie.amqp.codes import CONNECTION_FORCED, NOT_ALLOWED, PRECONDITION_FAILED
 from coterie.amqp.connection import NO_METHOD, Connection
 from coterie.amqp.settings import AmqpSettings
+from coterie.amqp.stopwatch import Stopwatch
 from coterie.amqp.traffic import Traffic
 from coterie.broker.broker import Broker
 from coterie.broker.users import User, Users
@@ -53,6 +54,8 @@ class Server:
         self._open: dict[int, Connection] = {}
         self._traffic = Traffic()
         """Of connections that are over."""
+        self.stopwatch: Stopwatch | None = None
+        """Waits for the next batch that is to be confirmed; None, as it is most of the time: nobody wants to know."""
         self._stopped: Callable[[], None] | None = None
         self._stopping = False
         self._looking: Timer | None = None

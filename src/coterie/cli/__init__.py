@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("coterie.cli.node", "a broker for AMQP 0-9-1 clients, in one word"),
     "node": ("coterie.cli.node", "one broker, with every setting that it has"),
     "status": ("coterie.cli.status", "how a broker is: alarms, clients, queues, rates"),
+    "top": ("coterie.cli.top", "the same at a glance, again and again: cluster, rates, latencies, queues"),
     "cluster": ("coterie.cli.cluster", "the cluster it belongs to: status, members, voters, owners; drain, forget"),
     "replication": ("coterie.cli.replication", "its queues at other brokers: links, followers; promote"),
     "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
@@ -75,6 +76,7 @@ EPILOG: Final = """\
 examples:
   coterie up --data ./broker                        a broker on 127.0.0.1:5672, its console on 15672
   coterie status                                    how it is
+  coterie top                                       the same, live, with its queues
   coterie queues --sort messages_ready --reverse    its queues, the longest first
   coterie demo                                      one of three brokers is killed, and no message is lost
   coterie demo group                                a group grows, parts, merges, loses members, but no message

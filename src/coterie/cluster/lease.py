@@ -42,6 +42,11 @@ class Lease:
         self._over = True
         return False
 
+    def silence(self, name: str) -> float | None:
+        """Seconds since the last question that it has answered was sent; None: it is asked nothing."""
+        heard = self._heard.get(name)
+        return None if heard is None or self._timer is None else max(0.0, self._runtime.now() - heard)
+
     def begin(self, members: Sequence[str], voters: Sequence[str]) -> None:
         """These have just agreed on a view with us, and a majority of these is needed."""
         now = self._runtime.now()

@@ -37,6 +37,8 @@ class MemberStatus:
     """Up to which event it has everything on disk, as far as this broker was told; None: it was not."""
     this: bool
     """It is the one that was asked."""
+    silence: float | None = None
+    """Seconds since the last question of this broker that it has answered was sent; None: it is asked nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class ClusterStatus:
     """Events that it has applied."""
     disk: int | None
     view: str
+    coordinator: str
+    """Who makes the next view."""
     dispatch: str
     voters: tuple[str, ...]
     majority: int
@@ -112,7 +116,14 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
     present = () if core.state.value == "drained" else view.members
     members = [
         MemberStatus(
-            each.name, each.incarnation, state_of(each), each.name in voters, each == oldest, disk_of(each), each == us
+            each.name,
+            each.incarnation,
+            state_of(each),
+            each.name in voters,
+            each == oldest,
+            disk_of(each),
+            each == us,
+            None if each == us else core.lease.silence(each.name),
         )
         for each in (present if us in present else (us, *present))
     ]
@@ -123,9 +134,17 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
     waits_for = "" if core.draining is None else core.draining.waits_for
     return ClusterStatus(
         core.cluster, us.name, us.incarnation, shown_state(core), why_closed(core), waits_for,
-        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), core.settings.dispatch, voters,
-        len(voters) // 2 + 1, tuple(members),
+        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), present[0].name if present else "",
+        core.settings.dispatch, voters, len(voters) // 2 + 1, tuple(members),
     )  # fmt: skip
+
+
+def replicas(core: Core, queue: Queue) -> int:
+    """How many brokers have all of its messages, as far as this one knows."""
+    if queue.home is not None:
+        return 1
+    peers = (core.handler.peers.get(member) for member in core.catching_up)
+    return len(core.in_step) + sum(peer is not None and queue.incarnation not in peer.unready for peer in peers)
 
 
 def holdings(core: Core, queue: Queue) -> list[Holding]:

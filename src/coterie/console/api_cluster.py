@@ -33,12 +33,13 @@ def cluster_shape(context: Context) -> Shape:
         return _of_cluster(context.core.status())
     return {
         "clustered": False, "cluster": None, "node": context.name, "incarnation": None, "state": "serving", "why": "",
-        "waits_for": "", "epoch": None, "index": None, "disk_index": None, "view": None, "dispatch": ALONE,
+        "waits_for": "", "epoch": None, "index": None, "disk_index": None, "view": None, "coordinator": None,
+        "dispatch": ALONE,
         "voters": [], "majority": None,
         "members": [
             {
                 "name": context.name, "incarnation": None, "address": context.name, "state": status.IN_STEP,
-                "voter": False, "oldest": True, "disk_index": None, "this": True,
+                "voter": False, "oldest": True, "disk_index": None, "this": True, "silence": None,
             }
         ],
     }  # fmt: skip
@@ -48,7 +49,8 @@ def _of_cluster(found: ClusterStatus) -> Shape:
     return {
         "clustered": True, "cluster": found.cluster or None, "node": found.name, "incarnation": found.incarnation,
         "state": found.state, "why": found.why, "waits_for": found.waits_for, "epoch": found.epoch,
-        "index": found.index, "disk_index": found.disk, "view": found.view, "dispatch": found.dispatch,
+        "index": found.index, "disk_index": found.disk, "view": found.view,
+        "coordinator": found.coordinator or None, "dispatch": found.dispatch,
         "voters": list(found.voters), "majority": found.majority, "members": [_member(each) for each in found.members],
     }  # fmt: skip
 
@@ -58,6 +60,7 @@ def _member(member: MemberStatus) -> Shape:
     return {
         "name": member.name, "incarnation": member.incarnation, "address": address, "state": member.state,
         "voter": member.voter, "oldest": member.oldest, "disk_index": member.disk, "this": member.this,
+        "silence": None if member.silence is None else round(member.silence, 3),
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import codecs
 from dataclasses import fields
 
 from aiohttp import web
@@ -86,7 +87,8 @@ def message_shape(entry: Entry, message: Message, encoding: str, truncate: int |
     text = None
     if encoding == "auto":
         try:
-            text = body.decode()
+            # Where the body was cut, half a character may be left: that is dropped.
+            text = codecs.getincrementaldecoder("utf-8")().decode(body, final=len(body) == len(message.body))
         except UnicodeDecodeError:
             pass
     shape["payload"] = base64.b64encode(body).decode() if text is None else text
@@ -166,6 +168,8 @@ async def browse(ask: Ask) -> web.Response:
     vhost.check_owner(queue, ask.context)
     first, last = _position(ask, "first", 1), _position(ask, "last", queue.next_position - 1)
     limit = min(_position(ask, "limit", 100), ask.context.settings.get_max)
+    truncate = _position(ask, "truncate", 0) if "truncate" in ask.request.query else None
+    encoding = ask.request.query.get("encoding", "auto")
     queue.cluster.check_use(queue)
     found = queue.browse(first, last, limit + 1)
     room = ask.context.settings.get_bytes
@@ -184,8 +188,7 @@ async def browse(ask: Ask) -> web.Response:
     read = await ask.context.patiently(future)
     assert isinstance(read, list)
     shapes = [
-        message_shape(entry, message, ask.request.query.get("encoding", "auto"), None) | {"state": entry.state.value}
-        for entry, message in read
+        message_shape(entry, message, encoding, truncate) | {"state": entry.state.value} for entry, message in read
     ]
     next_first = found[len(entries)].position if len(found) > len(entries) else None
     return answer({"items": shapes, "next_first": next_first, "next_position": queue.next_position})

@@ -11,14 +11,16 @@ from coterie.broker.exchange import Exchange
 from coterie.broker.queue import Queue
 from coterie.broker.specs import Binding, Destination, ExchangeSpec, QueueSpec
 from coterie.broker.vhost import Vhost
-from coterie.console.ask import Ask, Route, answer, bad, flag_of, not_found, nothing, text_of
+from coterie.console.ask import Ask, Route, answer, bad, flag_of, not_found, nothing, number_of, text_of
 from coterie.console.listing import Shape
 from coterie.console.shapes import (
+    DEFAULT_EXCHANGE,
     binding_shape,
     default_bindings,
     exchange_shape,
     properties_key,
     queue_detail,
+    queue_keys,
     queue_shape,
     quoted,
 )
@@ -83,7 +85,9 @@ async def delete_exchange(ask: Ask) -> web.Response:
 
 async def queues(ask: Ask) -> web.Response:
     found = [vhost.queues[name] for vhost in ask.visible() for name in sorted(vhost.queues)]
-    return await ask.listed(found, lambda queue: queue.name, lambda queue: queue_shape(ask.context, queue))
+    return await ask.listed(
+        found, lambda queue: queue.name, lambda queue: queue_shape(ask.context, queue), queue_keys(ask.context)
+    )
 
 
 def queue_of(ask: Ask) -> Queue:
@@ -95,7 +99,15 @@ def queue_of(ask: Ask) -> Queue:
 
 
 async def queue(ask: Ask) -> web.Response:
-    return answer(queue_detail(ask.context, queue_of(ask)))
+    queue = queue_of(ask)
+    return answer(queue_detail(ask.context, queue) | {"may": _may(ask, queue)})
+
+
+def _may(ask: Ask, queue: Queue) -> Shape:
+    """What the one who asks may do with it."""
+    vhost, user = queue.vhost.name, ask.user
+    shape: Shape = {what: user.may(vhost, what, queue.name) for what in ("configure", "write", "read")}
+    return shape | {"publish": user.may(vhost, "write", DEFAULT_EXCHANGE), "open": queue.owner is None}
 
 
 async def declare_queue(ask: Ask) -> web.Response:
@@ -130,6 +142,28 @@ async def purge(ask: Ask) -> web.Response:
     return nothing()
 
 
+async def move(ask: Ask) -> web.Response:
+    """Ready messages from the head of one queue to the tail of another, some at a time: others have their turns."""
+    vhost, queue = ask.entered(), queue_of(ask)
+    body = await ask.body("destination")
+    name, count = text_of(body, "destination"), number_of(body, "count", queue.ready)
+    if count < 0:
+        raise bad("'count' must be 0 or more")
+    ask.permit(vhost, "read", "queue", queue.name)
+    ask.permit(vhost, "write", "queue", name)
+    for each in (queue, vhost.queue(name)):
+        vhost.check_owner(each, ask.context)
+    moved, batch = 0, ask.context.settings.move_batch
+    while moved < count:
+        wanted = min(batch, count - moved)
+        found = await ask.context.outcome(lambda done: vhost.move(queue.name, name, wanted, done))  # noqa: B023
+        assert isinstance(found, int)
+        moved += found
+        if found < wanted:
+            break
+    return answer({"moved": moved})
+
+
 # Bindings.
 
 
@@ -137,12 +171,14 @@ async def _listed(ask: Ask, found: Iterable[Bound]) -> web.Response:
     return await ask.listed(list(found), lambda each: each[1].destination, lambda each: binding_shape(*each))
 
 
-def _bindings(vhost: Vhost) -> Iterable[Bound]:
-    return ((vhost, binding) for binding in (*default_bindings(vhost), *vhost.bindings()))
+def _bindings(ask: Ask, vhost: Vhost) -> Iterable[Bound]:
+    """`default=false`: without those of the default exchange, of which there is one for each queue."""
+    own = [] if ask.request.query.get("default") == "false" else default_bindings(vhost)
+    return ((vhost, binding) for binding in (*own, *vhost.bindings()))
 
 
 async def bindings(ask: Ask) -> web.Response:
-    return await _listed(ask, (each for vhost in ask.visible() for each in _bindings(vhost)))
+    return await _listed(ask, (each for vhost in ask.visible() for each in _bindings(ask, vhost)))
 
 
 async def of_queue(ask: Ask) -> web.Response:
@@ -240,6 +276,7 @@ ROUTES: list[Route] = [
     ("PUT", QUEUE, declare_queue),
     ("DELETE", QUEUE, delete_queue),
     ("DELETE", f"{QUEUE}/contents", purge),
+    ("POST", f"{QUEUE}/move", move),
     ("GET", f"{QUEUE}/bindings", of_queue),
     ("GET", "/api/bindings", bindings),
     ("GET", "/api/bindings/{vhost}", bindings),

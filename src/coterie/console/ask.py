@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from aiohttp import web
@@ -22,10 +23,12 @@ from coterie.broker.vhost import Vhost
 from coterie.console import listing
 from coterie.console.context import Context
 from coterie.console.listing import Shape
+from coterie.console.sessions import Session
 from coterie.console.shapes import DEFAULT_EXCHANGE
 from coterie.console.tables import checked_text
 
 T = TypeVar("T")
+U = TypeVar("U")
 MONITORING: Final = "monitoring"
 POLICYMAKER: Final = "policymaker"
 _SLICE: Final = 200
@@ -67,6 +70,8 @@ class Ask:
     context: Context
     request: web.Request
     user: User
+    session: Session | None = None
+    """None: it came with a name and a password."""
 
     # What it may.
 
@@ -146,12 +151,26 @@ class Ask:
 
     # What it is answered.
 
-    async def listed(self, things: Sequence[T], name: Callable[[T], str], shape: Callable[[T], Shape]) -> web.Response:
+    async def listed(
+        self,
+        things: Sequence[T],
+        name: Callable[[T], str],
+        shape: Callable[[T], Shape],
+        keys: Mapping[str, Callable[[T], float]] | None = None,
+    ) -> web.Response:
         """A list of things, which come in their order. Only those that are shown are described, if that is possible;
-        while many are, others have their turns."""
+        while many are, others have their turns. `keys`: columns that a thing can be sorted by without being described.
+        """
         wanted = listing.parse(self.request.query, self.context.settings.page_max)
         found = [thing for thing in things if wanted.matches(name(thing))] if wanted.name else list(things)
-        if wanted.sort:
+        key = None if keys is None else keys.get(wanted.sort)
+        rows: Sequence[Shape]
+        if key is not None:
+            # As `arrange` would: those that are equal stay in their order.
+            ranked = list(zip(await self._described(found, key), found, strict=True))
+            ranked.sort(key=itemgetter(0), reverse=wanted.reverse)
+            rows = await self._described([thing for _, thing in listing.cut(ranked, wanted)], shape)
+        elif wanted.sort:
             rows = listing.cut(listing.arrange(await self._described(found, shape), wanted), wanted)
         else:
             if wanted.reverse:
@@ -163,8 +182,8 @@ class Ask:
         text = await asyncio.get_running_loop().run_in_executor(None, json.dumps, framed)
         return web.Response(text=text, content_type="application/json")
 
-    async def _described(self, things: Sequence[T], shape: Callable[[T], Shape]) -> list[Shape]:
-        rows: list[Shape] = []
+    async def _described(self, things: Sequence[T], shape: Callable[[T], U]) -> list[U]:
+        rows: list[U] = []
         for count, thing in enumerate(things, 1):
             rows.append(shape(thing))
             if count % _SLICE == 0:

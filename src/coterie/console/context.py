@@ -14,16 +14,21 @@ from typing import TypeVar
 
 from coterie.amqp.connection import Connection
 from coterie.amqp.server import Server
+from coterie.amqp.stopwatch import Stopwatch
 from coterie.amqp.traffic import Traffic
 from coterie.broker.broker import Broker
 from coterie.broker.counters import Counters
 from coterie.broker.queue import Queue
 from coterie.broker.storage import Store
+from coterie.broker.store import LogStore
 from coterie.broker.users import Users
 from coterie.broker.vhost import Vhost
 from coterie.cluster.core import Core
+from coterie.console.history import History, Totals
+from coterie.console.logbook import Logbook
 from coterie.console.pace import Pace
 from coterie.console.rates import Reading, Samples
+from coterie.console.sessions import Sessions
 from coterie.console.settings import ConsoleSettings
 from coterie.durations import Durations
 from coterie.errors import CoterieError
@@ -39,7 +44,7 @@ OVERALL = ("overall",)
 _SLICE = 500
 """Objects that are read in one turn of the loop."""
 LAG_INTERVAL = 0.25
-"""Seconds between two looks at how late the loop is."""
+"""Seconds between two looks at how late the loop is, and at how long a confirm takes."""
 
 read_counters: Callable[[Counters], Reading] = attrgetter(
     "enqueued", "delivered", "delivered_no_ack", "got", "got_no_ack", "redelivered", "accepted"
@@ -74,16 +79,29 @@ class Context:
     lag: Durations = field(default_factory=Durations)
     started: float = 0.0
     """By the wall clock."""
+    confirms: Durations = field(default_factory=Durations)
+    """How long some confirms took."""
     samples: Samples = field(init=False)
+    history: History = field(init=False)
+    sessions: Sessions = field(init=False)
+    logbook: Logbook = field(init=False)
+    process: Process = field(init=False)
+    """As of the last sample."""
     pace: Pace = field(init=False)
     """Of those who read streams."""
     url: str = ""
     """Where readers of streams reach it."""
 
     def __post_init__(self) -> None:
+        settings, store = self.settings, self.store
         self.started = self.runtime.wall()
-        self.pace = Pace(self.settings.stream_share, self.settings.stream_readers_max, self._activity)
-        self.samples = Samples(self.settings.samples_kept, self.settings.sample_interval / 2)
+        self.samples = Samples(settings.samples_kept, settings.sample_interval / 2)
+        syncs = store.writer.sync_times if isinstance(store, LogStore) else Durations()
+        self.history = History(settings.history_kept, self.confirms, syncs, self.lag)
+        self.sessions = Sessions(self.runtime, self.users, settings, self.name)
+        self.logbook = Logbook(settings.log_kept)
+        self.process = Process(None, None, None, None)
+        self.pace = Pace(settings.stream_share, settings.stream_readers_max, self._activity)
 
     # Waiting for what the broker decides.
 
@@ -152,18 +170,34 @@ class Context:
     async def sample(self) -> None:
         """One sample of everything, in slices: others have their turns in between."""
         readings: dict[Hashable, Reading] = {}
-        async for queue in sliced(self.queues()):
+        queues, connections = self.queues(), self.connections()
+        consumers = ready = unacked = size = channels = 0
+        async for queue in sliced(queues):
             readings[queue_key(queue)] = read_queue(queue)
-        async for connection in sliced(self.connections()):
+            consumers += len(queue.consumers)
+            ready += queue.ready
+            unacked += queue.unacked
+            size += queue.bytes
+        async for connection in sliced(connections):
+            channels += len(connection.channels)
             if connection.state == "running":
                 readings[connection.number] = read_connection(connection)
                 for channel in connection.channels.values():
                     readings[connection.number, channel.number] = read_traffic(channel.traffic)
-        readings[OVERALL] = await self.overall()
-        self.samples.take(self.runtime.now(), readings)
+        readings[OVERALL] = overall = await self.overall()
+        now = self.runtime.now()
+        self.samples.take(now, readings)
+        self.process = await asyncio.get_running_loop().run_in_executor(None, look_at_process, self.data)
+        exchanges = sum(len(vhost.exchanges) + 1 for vhost in self.broker.vhosts.values())
+        totals = Totals(len(queues), exchanges, consumers, len(connections), channels, ready, unacked, size)
+        # As `overall` has them: of queues, of clients, and what came through the console.
+        _, delivered, no_ack, got, got_no_ack, again, acked, published, confirmed = overall[:9]
+        counted = published + overall[-1], confirmed, delivered + no_ack + got + got_no_ack, again, acked
+        self.history.take(now, self.runtime.wall(), counted, totals)
 
     async def _look_at_lag(self) -> None:
         while True:
+            self.amqp.stopwatch = Stopwatch(self.runtime, self.confirms)
             before = self.runtime.now()
             await asyncio.sleep(LAG_INTERVAL)
             self.lag.add(max(0.0, self.runtime.now() - before - LAG_INTERVAL))

@@ -1,7 +1,8 @@
 """The console's front door: aiohttp, inside the node's own loop.
 
-Promises: nobody is answered without logging in, but for metrics; a browser's request that another site made changes
-nothing; bodies and requests are bounded; every error is JSON, {"error", "reason"}, and no error takes the node along.
+Promises: nobody is answered without logging in, but for metrics and the page's own files; a browser's request that
+another site made changes nothing; bodies and requests are bounded; every error is JSON, {"error", "reason"}, and no
+error takes the node along.
 """
 
 from __future__ import annotations
@@ -27,16 +28,20 @@ from coterie.console import (
     api_clients,
     api_cluster,
     api_leases,
+    api_live,
+    api_log,
     api_messages,
     api_policies,
     api_replication,
+    api_session,
     api_streams,
     api_wiring,
     metrics,
-    page,
 )
-from coterie.console.ask import Ask, Handler, Refused, answer
+from coterie.console.ask import Ask, Handler, Refused, answer, text_of
+from coterie.console.assets import Assets
 from coterie.console.context import Context, Late
+from coterie.console.sessions import TOKEN, Session, proves
 from coterie.errors import CoterieError, ProtocolError, UserError
 from coterie.log import Log
 from coterie.runtime.base import Endpoint
@@ -46,7 +51,7 @@ log = Log(__name__)
 HEADERS: Final = {
     "Server": "coterie",
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -77,13 +82,16 @@ class Console:
         app = web.Application(client_max_size=context.settings.body_max, middlewares=[guard])
         routes = [
             *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
-            *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES,
-            ("GET", "/", page.show),
+            *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES, *api_log.ROUTES,
         ]  # fmt: skip
-        for method, path, handler in routes:
+        for method, path, handler in (*routes, *api_live.routes(routes)):
             app.router.add_route(method, path, self._logged_in(handler))
-        for method, path, handler in api_cluster.ROUTES:
+        for method, path, handler in (*api_cluster.ROUTES, *api_session.ROUTES):
             app.router.add_route(method, path, self._logged_in(handler, always=True))
+        app.router.add_route("POST", "/api/session", self._begin_session)
+        assets = Assets()
+        app.router.add_route("GET", "/", assets.page)
+        app.router.add_route("GET", "/static/{path:.+}", assets.file)
         for path, per_object in (("/metrics", False), ("/metrics/per-object", True)):
             app.router.add_route("GET", path, self._metrics(per_object))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
@@ -100,6 +108,7 @@ class Console:
             raise UserError(f"listen.console: {endpoint} cannot be had: {why.lower()}") from None
         host, port = self._listener.sockets[0].getsockname()[:2]
         self.endpoint = Endpoint(str(host), int(port))
+        self.context.logbook.open()
         self._watching = asyncio.get_running_loop().create_task(self.context.watch())
         log.info("listening for HTTP" if tls is None else "listening for HTTPS", at=self.endpoint)
 
@@ -119,6 +128,7 @@ class Console:
             with suppress(asyncio.CancelledError):
                 await self._watching
         await self._runner.cleanup()
+        self.context.logbook.close()
 
     # Every request.
 
@@ -129,7 +139,8 @@ class Console:
         finally:
             self._answering -= 1
         if not response.prepared:
-            response.headers.update(HEADERS)
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
         return response
 
     async def _answered(self, request: web.Request, handler: Plain) -> web.StreamResponse:
@@ -140,7 +151,7 @@ class Console:
             return await handler(request)
         except Refused as refused:
             response = _error(refused.status, refused.error, refused.reason)
-            if refused.status == 401:
+            if refused.status == 401 and not _from_script(request):
                 response.headers["WWW-Authenticate"] = 'Basic realm="Coterie", charset="UTF-8"'
             return response
         except Gone as error:
@@ -200,18 +211,37 @@ class Console:
         """`always`: it looks itself whether the broker serves."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            user = await self._login(request)
+            user, session = await self._who(request)
             why = "" if always or request.method in SAFE else self.context.amqp.unavailable()
             if why:
                 raise Refused(503, "unavailable", f"this broker does not serve now: {why}")
-            return await handler(Ask(self.context, request, user))
+            return await handler(Ask(self.context, request, user, session))
 
         return handle
 
-    async def _login(self, request: web.Request) -> User:
-        credentials = _credentials(request.headers.get("Authorization", ""))
-        if credentials is None:
-            raise Refused(401, "not_authorized", "log in with a user's name and password")
+    async def _who(self, request: web.Request) -> tuple[User, Session | None]:
+        """By the page's cookie, or by name and password."""
+        found = self.context.sessions.find(request.cookies, peer_of(request).host)
+        if found is None:
+            credentials = _credentials(request.headers.get("Authorization", ""))
+            if credentials is None:
+                raise Refused(401, "not_authorized", "log in with a user's name and password")
+            return await self._login(request, credentials), None
+        user, session = found
+        if request.method not in SAFE and not proves(session, request.headers.get(TOKEN, "")):
+            raise Refused(403, "access_refused", f"the header {TOKEN} is not the one of this login: load the page anew")
+        _let_in(user)
+        return user, session
+
+    async def _begin_session(self, request: web.Request) -> web.StreamResponse:
+        nobody = Ask(self.context, request, User("", None))
+        body = await nobody.body("name", "password")
+        name, password = text_of(body, "name"), text_of(body, "password")
+        credentials = f"{name}\0{password}".encode("utf-8", "surrogateescape")
+        user = await self._login(request, credentials)
+        return api_session.begin(Ask(self.context, request, user), self.context.sessions, peer_of(request).host)
+
+    async def _login(self, request: web.Request, credentials: bytes) -> User:
         future: asyncio.Future[User | ProtocolError] = asyncio.get_running_loop().create_future()
 
         def decided(result: User | ProtocolError) -> None:
@@ -222,8 +252,7 @@ class Console:
         user = await future
         if isinstance(user, ProtocolError):
             raise Refused(401, "not_authorized", "Login failed")
-        if not any(tag in TAGS for tag in user.tags):
-            raise Refused(401, "not_authorized", f"Not management user: '{user.name}' has no tag that lets it in here")
+        _let_in(user)
         return user
 
     def _metrics(self, per_object: bool) -> Plain:
@@ -232,6 +261,16 @@ class Console:
             return web.Response(body=text.encode("utf-8", "replace"), headers={"Content-Type": metrics.CONTENT_TYPE})
 
         return handle
+
+
+def _let_in(user: User) -> None:
+    if not any(tag in TAGS for tag in user.tags):
+        raise Refused(401, "not_authorized", f"Not management user: '{user.name}' has no tag that lets it in here")
+
+
+def _from_script(request: web.Request) -> bool:
+    """A page's own requests: a browser is not to ask for a password by itself, the page does."""
+    return request.headers.get("Sec-Fetch-Dest") == "empty" or "X-Requested-With" in request.headers
 
 
 class TurnedAway(asyncio.Protocol):

@@ -24,6 +24,16 @@ class ConsoleSettings:
     )
     sample_interval: float = setting(5.0, "time between two samples, of which rates are made", unit="s", minimum=0.05)
     samples_kept: int = setting(4, "samples that are kept", minimum=2)
+    history_kept: int = setting(180, "samples that the page's charts show", minimum=2)
+    log_kept: int = setting(1_000, "lines of the log that the page can show", minimum=1)
+    sessions_max: int = setting(
+        1_000, "logins on the page that are open; with one more, that which was used longest ago ends", minimum=1
+    )
+    session_idle: float = setting(
+        3600.0, "time after which a login on the page that is not used ends", unit="s", minimum=1
+    )
+    session_max: float = setting(86_400.0, "time after which any login on the page ends", unit="s", minimum=1)
+    move_batch: int = setting(500, "messages that are moved to another queue in one step", minimum=1)
     advertise: str = setting(
         "", "URL by which readers of streams reach this console, as https://host:port; empty: where it listens"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -22,7 +22,9 @@ from coterie.broker.queue import Queue
 from coterie.broker.specs import Binding
 from coterie.broker.users import User
 from coterie.broker.vhost import Vhost
+from coterie.cluster.consumers import Peer
 from coterie.cluster.homes import name_of_home
+from coterie.cluster.status import replicas
 from coterie.console.context import Context, queue_key, read_connection, read_queue, read_traffic
 from coterie.console.listing import Shape
 from coterie.console.rates import Reading
@@ -87,8 +89,43 @@ def queue_shape(context: Context, queue: Queue) -> Shape:
         "message_bytes_ram": queue.pager.resident, "messages_paged_out": queue.pager.paged,
         "consumers": len(queue.consumers), "incarnation": queue.incarnation, "next_position": queue.next_position,
         "replicated": spec.replicated and queue.home is None, "home": name_of_home(queue) or None,
-        "owner_connection": owner.name if isinstance(owner, Connection) else None,
+        **_where(context, queue), "owner_connection": owner.name if isinstance(owner, Connection) else None,
         "message_stats": counted(reading, context.samples.rates(context.runtime.now(), queue_key(queue), reading)),
+    }  # fmt: skip
+
+
+def queue_keys(context: Context) -> dict[str, Callable[[Queue], float]]:
+    """What queues are sorted by most often, read without describing each of them."""
+
+    def rate(*at: int) -> Callable[[Queue], float]:
+        now, samples = context.runtime.now(), context.samples
+
+        def read(queue: Queue) -> float:
+            rates = samples.rates(now, queue_key(queue), read_queue(queue))
+            return sum(rates[each] for each in at)
+
+        return read
+
+    return {
+        "messages": lambda queue: len(queue.entries), "messages_ready": lambda queue: queue.ready,
+        "messages_unacknowledged": lambda queue: queue.unacked, "message_bytes": lambda queue: queue.bytes,
+        "consumers": lambda queue: len(queue.consumers),
+        "replicas": lambda queue: 1 if context.core is None else replicas(context.core, queue),
+        "message_stats.publish_details.rate": rate(0),
+        "message_stats.deliver_get_details.rate": rate(1, 2, 3, 4), "message_stats.ack_details.rate": rate(6),
+    }  # fmt: skip
+
+
+def _where(context: Context, queue: Queue) -> Shape:
+    """Who gives out its messages, and on how many of the brokers they all are."""
+    core, home = context.core, name_of_home(queue) or None
+    if core is None:
+        return {"owner": context.name, "replicas": 1, "replicas_wanted": 1}
+    owners = core.handler.owners
+    owner = None if owners is None or home is not None else owners.of(queue).owner
+    return {
+        "owner": home or (None if owner is None else owner.address.name), "replicas": replicas(core, queue),
+        "replicas_wanted": 1 if home is not None else max(len(core.voters), len(core.members)),
     }  # fmt: skip
 
 
@@ -215,6 +252,8 @@ def consumer_shape(consumer: Consumer) -> Shape:
         "arguments": plain(consumer.arguments),
         "prefetch_count": consumer.prefetch if isinstance(consumer, Subscription) else 0,
     }  # fmt: skip
+    if isinstance(sink, Peer):
+        shape["node"] = sink.address.name
     if isinstance(sink, Channel):
         connection = sink.connection
         shape["channel_details"] = {
