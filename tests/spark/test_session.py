@@ -339,6 +339,24 @@ def test_a_local_session_is_silent_and_leaves_nothing_behind_when_it_is_terminat
     assert not list(program.temporary.glob("coterie-*"))
 
 
+def test_executors_apart_on_this_machine_get_the_package_and_end_with_the_session(tmp_path: Path) -> None:
+    import pyspark
+
+    before = {*Path(pyspark.__file__).parent.iterdir()}
+    with script(PROGRAM, ["local-cluster[1,1,512]", str(tmp_path)], tmp_path / "program") as program:
+        jvm = int(program.line())
+        assert program.line().endswith("coterie.zip/coterie/trace.py")
+        assert program.line() == "2"  # which is the least that Spark says
+        task = interrupted(program, tmp_path)
+        executors = [child.pid for child in psutil.Process(jvm).children(recursive=True)]
+        assert task in executors
+        program.process.send_signal(signal.SIGTERM)
+        assert program.end() == (130, ["ended"])
+    assert not wait_gone([jvm, *executors])
+    assert not list(program.temporary.glob("coterie-*"))
+    assert {*Path(pyspark.__file__).parent.iterdir()} == before
+
+
 def test_a_cluster_gets_the_package_and_ends_the_job_with_its_driver(tmp_path: Path) -> None:
     """The executors run a Python that has everything installed but this package."""
     python = bare_python(tmp_path / "python")

@@ -210,3 +210,28 @@ def test_whatever_happens_nothing_is_held_twice_and_retired_ones_never_come_back
     assert end["count"] == sum(last - first + 1 for _, first, last, _ in end["pieces"])
     confirmed = {body for host in cluster.every for body in host.confirmed}
     assert len(confirmed) <= len(content) + len(retired) <= published
+
+
+@pytest.mark.parametrize("all_restart", [False, True])
+def test_a_leased_value_that_was_replaced_is_known_as_such_by_whoever_comes_later(all_restart: bool) -> None:
+    cluster = Cluster(3)
+    a, b, c = cluster.started()
+    a.declare(arguments={"x-last-value-key": "k"})
+    a.publish("old", headers={"k": 1})
+    cluster.settle()
+    done(cluster, a, ACQUIRE, rows=1)
+    a.publish("new", headers={"k": 1})
+    cluster.settle()
+    client = b.consume()
+    cluster.settle()
+    client.accept("new")
+    cluster.settle()
+    for host in (a, b, c) if all_restart else (c,):
+        host.kill()
+    cluster.settle()
+    hosts = [cluster.start(number) for number in range(3)] if all_restart else [a, b, cluster.start(2)]
+    cluster.until(lambda: all(host.serves for host in hosts))
+    assert [[entry.position for entry in host.queue().entries.values()] for host in hosts] == [[1], [1], [1]]
+    done(cluster, hosts[2], RELEASE)
+    cluster.settle()
+    assert [[*host.queue().entries] for host in hosts] == [[], [], []]

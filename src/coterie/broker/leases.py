@@ -73,7 +73,7 @@ class Piece(NamedTuple):
 class Lease:
     """One of them; to its messages it is the holder."""
 
-    __slots__ = ("bytes", "count", "id", "name", "next", "pieces", "queue", "session", "since", "user")
+    __slots__ = ("bytes", "count", "id", "name", "next", "pieces", "queue", "replaced", "session", "since", "user")
 
     def __init__(self, queue: Queue, name: str, id: int, user: str, session: str, since: int) -> None:
         self.queue = queue
@@ -89,6 +89,8 @@ class Lease:
         """The offset of what it takes next."""
         self.pieces: list[Piece] = []
         """What it holds, by rising offsets."""
+        self.replaced: set[int] = set()
+        """Positions that it holds of which a last-value queue has had a newer value: they are not given back."""
         self.count = 0
         self.bytes = 0
 
@@ -139,6 +141,7 @@ class Lease:
                 if piece.stop > stop:
                     kept.append(piece.cut(stop, piece.stop))
         self.pieces = kept
+        self.replaced.difference_update([entry.position for entry in entries])
         self.count -= len(entries)
         self.bytes -= sum(entry.size for entry in entries)
 
@@ -146,7 +149,7 @@ class Lease:
         return {
             "queue": self.queue.incarnation, "name": self.name, "id": self.id, "user": self.user,
             "session": self.session, "since": self.since, "next": self.next,
-            "pieces": [[*each] for each in self.pieces],
+            "pieces": [[*each] for each in self.pieces], "replaced": sorted(self.replaced),
         }  # fmt: skip
 
     def shape(self, pieces: bool = True) -> dict[str, Any]:
@@ -274,6 +277,7 @@ class Leases:
                     entry.redelivered = piece.redelivered
                     lease.add(piece.offset + position - piece.first, entry)
         lease.next = record["next"]
+        lease.replaced = {position for position in record.get("replaced", ()) if position in entries}
         self._by_name[lease.name] = lease
         self._count(lease.count, lease.bytes)
 

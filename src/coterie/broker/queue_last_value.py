@@ -3,8 +3,8 @@
 `x-last-value-key` names the header that is the key. A message replaces the one with the same key, whoever holds that,
 and stands at the tail with a position of its own. A holder may go on with a value that was replaced; what he accepts,
 or gives back, is gone already, so that an old value never comes after a new one. What is leased stays with its lease,
-and is dropped when that gives it back. Messages without the header, or with
-a table or list for it, are not replaced and replace nothing.
+and is dropped when that gives it back. Messages without the header, or with a table or list for it, are not replaced
+and replace nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,15 @@ class LastValueQueue(Queue):
         held: list[Entry] = []
         for entry in arrived:
             if isinstance(entry.mark, str):
+                if isinstance(entry.holder, Lease) and entry.position in entry.holder.replaced:
+                    continue  # restored: a newer one has come, and may have gone
                 older = self._newest.get(entry.mark)
-                if older is not None and not isinstance(older.holder, Lease):
+                if older is None:
+                    pass
+                elif isinstance(older.holder, Lease):
+                    older.holder.replaced.add(older.position)
+                    self.leases.save(older.holder)
+                else:
                     (ready if older.holder is None else held).append(older)
                 self._newest[entry.mark] = entry
         if ready:

@@ -48,7 +48,7 @@ def driver(settings: Mapping[str, str], folder: Path) -> Iterator[SparkContext]:
     conf.setAll([("spark.log.level", "WARN" if asked else "ERROR"), *settings.items()])
     changes = {
         "JAVA_HOME": str(java.home(folder)),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # an installation elsewhere may be of another version
+        "SPARK_HOME": str(_home(settings["spark.master"], folder)),
         "SPARK_CONNECT_MODE_ENABLED": None,
     }
     # Somebody may have used Spark in this process before: its idle JVM is neither ours to use nor to end.
@@ -68,6 +68,21 @@ def driver(settings: Mapping[str, str], folder: Path) -> Iterator[SparkContext]:
                 _stop(gateway)
     finally:
         pyspark.SparkContext._gateway, pyspark.SparkContext._jvm = before
+
+
+def _home(master: str, folder: Path) -> Path:
+    """Where Spark finds itself: an installation elsewhere may be of another version. Executors that it starts as
+    processes on this machine work in a folder there, which must be one that goes away."""
+    import pyspark
+
+    package = Path(pyspark.__file__).parent
+    if not master.startswith("local-cluster"):
+        return package
+    home = folder / "spark"
+    home.mkdir()
+    for part in package.iterdir():
+        (home / part.name).symlink_to(part)
+    return home
 
 
 @contextmanager
