@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA_VERSION = 1
+UNTRACED = "coterie.trace"
+"""Nothing is written about queues whose names begin with this: they hold traces."""
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -161,7 +163,7 @@ KINDS: dict[str, str] = {
     "data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, data.voters, "
     "data.updated: it got its state from another broker",
     "given": "a clustered broker hands messages to a client; data.redelivered, data.sums",
-    "read": "messages go to somebody who reads them in bulk; data.sums; data.holder, or data.lease: through which lease",
+    "read": "messages go to somebody who reads them in bulk; data.sums; data.holder, or data.lease: through which",
     "promise": "a client is told that what it asked for was done; data.number: that it is on disk up to this event",
     "owner": "a queue changed hands",
     "credit": "a consumer's credit changed",
@@ -211,7 +213,7 @@ class Tracer:
         **data: Json,
     ) -> None:
         """Record an event. Addresses and view ids are given as they are and written as text."""
-        if self._sink is None:
+        if self._sink is None or (queue is not None and queue.startswith(UNTRACED)):
             return
         event = Event(
             self.run,

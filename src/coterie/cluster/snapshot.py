@@ -81,9 +81,7 @@ def cut(broker: Broker, handler: MessageHandler) -> Cut:
         if entry.deliveries or entry.redelivered
     }
     seen = [
-        (queue.incarnation, queue.window.runs())
-        for queue in queues
-        if queue.window is not None and queue.home is None
+        (queue.incarnation, queue.window.runs()) for queue in queues if queue.window is not None and queue.home is None
     ]
     return Cut(outline, entries, noted, seen)
 

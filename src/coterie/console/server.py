@@ -30,6 +30,7 @@ from coterie.console import (
     api_policies,
     api_replication,
     api_streams,
+    api_tracing,
     api_wiring,
     metrics,
     page,
@@ -76,7 +77,7 @@ class Console:
         app = web.Application(client_max_size=context.settings.body_max, middlewares=[guard])
         routes = [
             *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
-            *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES,
+            *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES, *api_tracing.ROUTES,
             ("GET", "/", page.show),
         ]  # fmt: skip
         for method, path, handler in routes:
