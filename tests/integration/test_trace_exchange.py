@@ -94,7 +94,11 @@ def lines_until(channel: BlockingChannel, nodes: set[str], found: Any) -> list[s
         fresh = body.decode().splitlines()
         headers = properties.headers or {}
         numbers = [json.loads(line)["n"] for line in fresh]
-        assert numbers == [*range(headers["first"], headers["last"] + 1)]
+        assert [numbers[0], numbers[-1], len(numbers)] == [
+            headers["first"],
+            headers["last"],
+            1 + numbers[-1] - numbers[0],
+        ]
         lines += fresh
         if any(found(json.loads(line)) for line in fresh):
             nodes.discard(str(headers["node"]))
