@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import signal
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 from console_rig import GUEST, Running
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from coterie.errors import UserError
 from coterie.streams.client import Client, Conflict, Gone, Lease, NotFound, Refused, StreamError, Unavailable
@@ -223,3 +229,47 @@ def test_a_client_gives_up_when_nobody_answers_and_says_no_secret() -> None:
             reader.nodes()
         assert isinstance(found.value, StreamError)
         assert "secret" not in str(found.value) + repr(reader)
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """One for 127.0.0.1 that is its own authority, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "node")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    files = folder / "cert.pem", folder / "key.pem"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(private)
+    return files
+
+
+def test_streams_are_read_over_https_and_the_certificate_is_looked_at(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    environment = {
+        "COTERIE_LISTEN_CONSOLE_TLS": "true", "COTERIE_LISTEN_TLS_CERT": str(cert), "COTERIE_LISTEN_TLS_KEY": str(key)
+    }  # fmt: skip
+    with Running(environment=environment) as node:
+        fill(node, "q", 3)
+        url = f"https://{node.console}"
+        with Client(url, *GUEST, ca_file=str(cert), patience=2.0) as reader:
+            assert [each.url for each in reader.nodes()] == [url]
+            lease = reader.acquire("q", "l", "s")
+            assert bodies(reader, lease, 0, 3) == [b"0", b"1", b"2"]
+        with Client(url, *GUEST, patience=0.1) as distrustful, pytest.raises(Unavailable, match="certificate"):
+            distrustful.nodes()
+    with pytest.raises(UserError, match="certificates cannot be used"):
+        Client(url, ca_file=str(tmp_path / "none.pem"))
+    assert "listen.console_tls needs" in Running.refused("node", "--amqp", "127.0.0.1:0", "--console-tls", "true")

@@ -85,7 +85,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.started = self.runtime.wall()
-        self.pace = Pace(self.settings.stream_share, self.settings.stream_readers_max)
+        self.pace = Pace(self.settings.stream_share, self.settings.stream_readers_max, self._activity)
         self.samples = Samples(self.settings.samples_kept, self.settings.sample_interval / 2)
 
     # Waiting for what the broker decides.
@@ -106,6 +106,11 @@ class Context:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def _activity(self) -> int:
+        """What clients of this node have said, in bytes, and what has happened on the log."""
+        said = sum(each.received_bytes for each in self.amqp.connections.values())
+        return said if self.core is None else said + 1001 * self.core.progress.index
 
     # What there is.
 

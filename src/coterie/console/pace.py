@@ -1,7 +1,7 @@
 """The part of a node's time that readers of streams get together, while it has other things to do.
 
-One batch is made at a time. After it, the loop does what else there is; if that was something, readers wait for as long
-as it takes until their part is what it shall be. On an idle node nobody waits.
+One batch is made at a time. If clients of the broker, or other brokers, have said anything since the batch before,
+readers wait after it for as long as it takes until their part is what it shall be. On an idle node nobody waits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
-IDLE: Final = 0.0002
-"""Seconds: a turn of the loop that takes no longer had nothing to do."""
+QUIET: Final = 1000
+"""Less than this is no activity: heartbeats."""
 SENDING: Final = 1.5
 """Making a batch and sending it takes so many times what making it takes."""
 
@@ -21,9 +21,12 @@ SENDING: Final = 1.5
 class Pace:
     """Of one node."""
 
-    def __init__(self, share: float, readers_max: int) -> None:
+    def __init__(self, share: float, readers_max: int, activity: Callable[[], int]) -> None:
+        """`activity`: a number that grows with what others than readers do, by a byte or more at a time."""
         self._share = share
         self._readers_max = readers_max
+        self._activity = activity
+        self._seen = 0
         self._turn = asyncio.Lock()
         self.readers = 0
 
@@ -42,8 +45,9 @@ class Pace:
         async with self._turn:
             began = time.perf_counter()
             result = call()
-            done = time.perf_counter()
+            took = time.perf_counter() - began
             await asyncio.sleep(0)
-            if time.perf_counter() - done > IDLE and self._share < 1:
-                await asyncio.sleep((done - began) * SENDING * (1 / self._share - 1))
+            before, self._seen = self._seen, self._activity()
+            if self._seen - before > QUIET and self._share < 1:
+                await asyncio.sleep(took * SENDING * (1 / self._share - 1))
             return result

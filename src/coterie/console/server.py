@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import ipaddress
+import ssl
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -88,12 +89,12 @@ class Console:
             app.router.add_route("GET", path, self._metrics(per_object))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
 
-    async def start(self, endpoint: Endpoint) -> None:
+    async def start(self, endpoint: Endpoint, tls: ssl.SSLContext | None = None) -> None:
         """Raises UserError if the address cannot be had."""
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._accept, endpoint.host, endpoint.port)
+            self._listener = await loop.create_server(self._accept, endpoint.host, endpoint.port, ssl=tls)
         except OSError as error:
             await self._runner.cleanup()
             why = error.strerror or str(error)
@@ -101,7 +102,7 @@ class Console:
         host, port = self._listener.sockets[0].getsockname()[:2]
         self.endpoint = Endpoint(str(host), int(port))
         self._watching = asyncio.get_running_loop().create_task(self.context.watch())
-        log.info("listening for HTTP", at=self.endpoint)
+        log.info("listening for HTTP" if tls is None else "listening for HTTPS", at=self.endpoint)
 
     def _accept(self) -> asyncio.BaseProtocol:
         server = self._runner.server

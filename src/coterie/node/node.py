@@ -36,6 +36,7 @@ from coterie.node.settings import ListenSettings, endpoint
 from coterie.replication.links import Links
 from coterie.replication.settings import ReplicationSettings
 from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
+from coterie.runtime.aio.tls import Tls
 from coterie.runtime.base import Endpoint
 from coterie.trace import Tracer
 
@@ -154,7 +155,9 @@ class Node:
         if tls is not None:
             self.amqp.listen(endpoint(listen.amqps, "listen.amqps"), tls)
         if console is not None:
-            await console.start(endpoint(listen.console, "listen.console"))
+            secure = listen.console_config()
+            context = None if secure is None else Tls().context(secure, server=True)
+            await console.start(endpoint(listen.console, "listen.console"), context)
             self.closing.append(console.stop)
             self.console = console
             self._tell_where(console)
@@ -189,7 +192,8 @@ class Node:
         host = at.host
         if at.host in ("0.0.0.0", "::"):
             host = advertise or self.config.bind.rpartition(":")[0]
-        url = self.config.console.advertise or f"http://{f'[{host}]' if ':' in host else host}:{at.port}"
+        scheme = "https" if self.config.listen.console_tls else "http"
+        url = self.config.console.advertise or f"{scheme}://{f'[{host}]' if ':' in host else host}:{at.port}"
         console.context.url = url
         if self.core is not None:
             self.core.whereabouts.here(url)

@@ -16,6 +16,7 @@ class ListenSettings:
     amqp: str = setting("127.0.0.1:5672", "AMQP 0-9-1; port 0 takes a free one")
     amqps: str = setting("", "AMQP 0-9-1 over TLS, usually port 5671; needs tls_cert and tls_key")
     console: str = setting("127.0.0.1:15672", "HTTP API, metrics and console page")
+    console_tls: bool = setting(False, "HTTPS and not HTTP on `console`; needs tls_cert and tls_key")
     tls_cert: str = setting("", "file with the node's certificate, and those between it and the authority")
     tls_key: str = setting("", "file with its private key")
     tls_ca: str = setting("", "file with the certificate of the authority that signs clients' certificates")
@@ -29,14 +30,25 @@ class ListenSettings:
         """For `amqps`; None if that is shut. Raises UserError for half a configuration."""
         if not self.amqps:
             return None
-        if not (self.tls_cert and self.tls_key):
-            raise UserError("listen.amqps needs listen.tls_cert and listen.tls_key")
+        self._check_files("listen.amqps")
         if self.tls_clients != "none" and not self.tls_ca:
             raise UserError(f"listen.tls_clients = {self.tls_clients} needs listen.tls_ca")
         return TlsConfig(
             self.tls_cert, self.tls_key, self.tls_ca, 10.0, 1000,
             verify=self.tls_clients, version=self.tls_version,  # type: ignore[arg-type]
         )  # fmt: skip
+
+    def console_config(self) -> TlsConfig | None:
+        """For `console`; None: it is plain HTTP. Whoever asks logs in by a password, and needs no certificate."""
+        if not self.console_tls:
+            return None
+        self._check_files("listen.console_tls")
+        version = self.tls_version
+        return TlsConfig(self.tls_cert, self.tls_key, "", 10.0, 1000, verify="none", version=version)  # type: ignore[arg-type]
+
+    def _check_files(self, what: str) -> None:
+        if not (self.tls_cert and self.tls_key):
+            raise UserError(f"{what} needs listen.tls_cert and listen.tls_key")
 
 
 def endpoint(text: str, name: str) -> Endpoint:

@@ -80,6 +80,8 @@ class ClusterSimulation(BrokerSimulation):
             if host.core is not None:
                 host.core.lease.stop()
         self.world.run(self.world.time + _HUSH)
+        for reader in self._readers:
+            reader.look_back()
         live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
         held: dict[str, Json] = {str(channel.local): dict(channel.stack.held()) for channel in live}
         self.world.emit("end", live=[str(channel.local) for channel in live], held=held)

@@ -54,6 +54,12 @@ class LeaseReader:
         """What the lease is, as it was told last."""
         self._read: dict[tuple[int, int], str] = {}
         """By lease and offset: what was read there, whenever and wherever."""
+        self._retiring: list[tuple[int, int]] = []
+        """Incarnation and position of what the retirement that is under way is about."""
+        self._gone: set[tuple[int, int]] = set()
+        """And of what was retired."""
+        self._since_place = "0.0"
+        """Of the log: there they were gone."""
         self._waits = 0
         self._asked = 0
         self._since = 0.0
@@ -69,8 +75,10 @@ class LeaseReader:
             return
         if self._waits and self._world.time - self._since > PATIENCE:
             self._waits = 0
+            self._crash()  # what is still under way must not count later
         if not self._waits:
             self._do()
+        self.look_back()
         self._world.after(STEP * (0.5 + self._rng.random()), self._world.nature, self.step)
 
     def _do(self) -> None:
@@ -90,8 +98,12 @@ class LeaseReader:
         elif chance < 0.95:
             self._ask(RELEASE, id=known["id"], first=self._rng.randint(known["first"], known["next"]))
         else:
-            self._known, self._takes_over = None, True
-            self._session += 1
+            self._crash()
+
+    def _crash(self) -> None:
+        """Its successor takes the lease over, and learns from it what it has."""
+        self._known, self._takes_over = None, True
+        self._session += 1
 
     def _retire(self, known: Answer) -> None:
         """What it has read, from the first on."""
@@ -104,6 +116,12 @@ class LeaseReader:
             if upto <= offset + last - first:
                 break
         if upto > known["first"]:
+            self._retiring = [
+                (known["incarnation"], first + n)
+                for offset, first, last, _ in known["pieces"]
+                for n in range(last - first + 1)
+                if offset + n < upto
+            ]
             self._ask(RETIRE, id=known["id"], upto=upto)
 
     # Requests.
@@ -141,9 +159,9 @@ class LeaseReader:
                 self._waits, self._known, self._takes_over = 0, None, False
                 self.ended = self.ending  # there is none, or no queue
             return
-        if step.do == RETIRE:  # whoever waits for it: it is true for ever
-            self._retired(answer, step.upto)
         if current:
+            if step.do == RETIRE:
+                self._retired(answer, step.upto)
             self._waits, self._known, self._takes_over = 0, answer, False
             self._memory.homely[f"lease.{step.do}"] += 1
             if step.do == END and not answer["more"]:
@@ -152,9 +170,19 @@ class LeaseReader:
     def _retired(self, answer: Answer, upto: int) -> None:
         if answer["first"] < upto and answer["count"]:
             self._complain(f"offset {upto} of {self._queue} was to be retired, and {answer['first']} is still there")
-        for (id, offset), name in self._read.items():
-            if id == answer["id"] and offset < upto:
-                self._memory.accepted.add((self._queue, name))
+        self._gone.update(self._retiring)
+        self._since_place = answer["at"]
+
+    def look_back(self) -> None:
+        """What was retired is nowhere, on no broker that has come so far."""
+        for host in self._hosts.values():
+            if host.broker is None or host.core is None or not host.serves:
+                continue
+            queue = host.broker.vhosts["/"].queues.get(self._queue)
+            if queue is not None and queue.cluster.has_come_to(self._since_place):
+                back = [position for position in queue.entries if (queue.incarnation, position) in self._gone]
+                if back:
+                    self._complain(f"{host.node.name} has positions {back} of {self._queue}, which were retired")
 
     # Reading.
 
@@ -199,6 +227,4 @@ class LeaseReader:
         before = self._read.setdefault((id, offset), name)
         if before != name:
             self._complain(f"offset {offset} of a lease of {self._queue} was {before}, and is {name}")
-        if (self._queue, name) in self._memory.accepted:
-            self._complain(f"{name} of {self._queue} was read through a lease after it had been accepted")
         self._memory.seen.add(name)

@@ -109,4 +109,23 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         "        else:\n            number,",
         seed=5,
     ),
+    Mutation(
+        name="cluster-retired-is-released",
+        profile="cluster",
+        property="B3",
+        what="what a lease retires is ready again",
+        module="coterie.broker.leases",
+        old="            self._queue.apply_accept(entries)",
+        new="            self._queue.apply_release(entries, redelivered=True)",
+        seed=5,
+    ),
+    Mutation(
+        name="cluster-newcomers-know-no-leases",
+        profile="cluster",
+        property="B7",
+        what="an update lacks the leases: what they hold is ready for the newcomer",
+        module="coterie.cluster.snapshot",
+        old='        "leases": queue.leases.records(),',
+        new='        "leases": [],',
+    ),
 )
