@@ -55,6 +55,14 @@ class NodeSettings:
     trace_segment_bytes: int = setting(
         8 * 1024 * 1024, "or when it is so large, if there are segments at all", unit="bytes", minimum=65536
     )
+    trace_publish: str = setting(
+        "never",
+        "whether trace events are published to the exchange coterie.trace; later: when `coterie tracing on` says so",
+        choices=("never", "later", "now"),
+    )
+    trace_hold: int = setting(
+        8 * 1024 * 1024, "trace events that are held in memory until a queue is bound there", unit="bytes", minimum=0
+    )
     log_level: str = setting("info", "the least important kind of event that is logged", choices=log.LEVELS)
     log_format: str = setting("text", "lines for people, or one JSON object a line", choices=log.FORMATS)
 

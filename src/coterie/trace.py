@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA_VERSION = 1
+UNTRACED = "coterie.trace"
+"""Nothing is written about queues whose names begin with this: they hold traces."""
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -211,7 +213,7 @@ class Tracer:
         **data: Json,
     ) -> None:
         """Record an event. Addresses and view ids are given as they are and written as text."""
-        if self._sink is None:
+        if self._sink is None or (queue is not None and queue.startswith(UNTRACED)):
             return
         event = Event(
             self.run,

@@ -16,7 +16,7 @@ from coterie.broker.consumer import Consumer, Sink
 from coterie.broker.leases import Lease
 from coterie.broker.observer import DEADLY, QueueObserver, Reason
 from coterie.broker.switchboard import kept
-from coterie.trace import Json, Tracer
+from coterie.trace import UNTRACED, Json, Tracer
 
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
@@ -65,7 +65,7 @@ class BrokerTrace(QueueObserver):
         return stopped
 
     def recovered(self, found: Recovered, queues: Iterable[Queue]) -> None:
-        names: list[Json] = [name_of(queue) for queue in queues]
+        names: list[Json] = [name_of(queue) for queue in queues if not queue.name.startswith(UNTRACED)]
         self._trace.emit(
             "recovered", clean=found.clean, damage=len(found.damage), number=found.incarnation,
             previous=found.previous, queues=names,
@@ -253,7 +253,11 @@ class BrokerTrace(QueueObserver):
         return name
 
     def applying(self, transaction: Transaction, vhost: str) -> None:
-        enqueues: dict[str, Json] = {name_of(q): len(m) for q, m in transaction.routed.items() if not q.deleted}
+        enqueues: dict[str, Json] = {
+            name_of(q): len(m)
+            for q, m in transaction.routed.items()
+            if not q.deleted and not q.name.startswith(UNTRACED)
+        }
         self._trace.emit(
             "tx", state="begins", tx=self._transaction, channel=self._channel, enqueues=enqueues,
             accepts=_by_queue(transaction.accepts), rejects=_by_queue(transaction.rejects),
@@ -344,7 +348,11 @@ def pairs(numbers: Sequence[int]) -> list[Json]:
 
 
 def _by_queue(entries: ByQueue) -> dict[str, Json]:
-    return {name_of(queue): pairs([entry.position for entry in found]) for queue, found in entries.items()}
+    return {
+        name_of(queue): pairs([entry.position for entry in found])
+        for queue, found in entries.items()
+        if not queue.name.startswith(UNTRACED)
+    }
 
 
 def _vhost(queue: Queue) -> str | None:

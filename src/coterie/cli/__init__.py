@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "leases": ("coterie.cli.leases", "who holds messages of its queues by name: list, release"),
     "exchanges": ("coterie.cli.wiring", "its exchanges: list, declare, delete"),
     "bindings": ("coterie.cli.wiring", "its bindings: list, add, delete"),
+    "tracing": ("coterie.cli.tracing", "its own trace as messages: whether it is published; on, off"),
     "connections": ("coterie.cli.clients", "who is connected to it; close a connection"),
     "channels": ("coterie.cli.clients", "the channels of those"),
     "consumers": ("coterie.cli.clients", "who consumes from which queue"),

@@ -124,7 +124,7 @@ def _serve(config: Config, as_json: bool) -> int:
     parts = NodeConfig(
         name, data, config.listen, config.broker, config.amqp, config.store, config.users, config.console,
         config.cluster, config.replication, config.node.bind, config.node.advertise, config.node.peers,
-        config.node.group, config.node.secret, trace, segments,
+        config.node.group, config.node.secret, trace, segments, config.node.trace_publish, config.node.trace_hold,
     )  # fmt: skip
     run_loop(_until_stopped(parts, as_json))
     return 0

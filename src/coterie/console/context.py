@@ -33,6 +33,7 @@ from coterie.console.settings import ConsoleSettings
 from coterie.durations import Durations
 from coterie.errors import CoterieError
 from coterie.log import Log
+from coterie.node.events import EventStream
 from coterie.replication.links import Links
 from coterie.runtime.base import Runtime
 
@@ -74,6 +75,8 @@ class Context:
     """None: the node stands alone."""
     drain: Callable[[], Awaitable[None]] | None = None
     links: Links | None = None
+    events: EventStream | None = None
+    """None: trace events are never published."""
     published: int = 0
     """Messages that came through the console."""
     lag: Durations = field(default_factory=Durations)

@@ -35,6 +35,7 @@ from coterie.console import (
     api_replication,
     api_session,
     api_streams,
+    api_tracing,
     api_wiring,
     metrics,
 )
@@ -83,6 +84,7 @@ class Console:
         routes = [
             *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
             *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES, *api_log.ROUTES,
+            *api_tracing.ROUTES,
         ]  # fmt: skip
         for method, path, handler in (*routes, *api_live.routes(routes)):
             app.router.add_route(method, path, self._logged_in(handler))

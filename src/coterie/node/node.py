@@ -31,12 +31,14 @@ from coterie.cluster.status import why_closed
 from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
 from coterie.log import Log
+from coterie.node.events import EventStream
 from coterie.node.settings import ListenSettings, endpoint
 from coterie.replication.links import Links
 from coterie.replication.settings import ReplicationSettings
 from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
 from coterie.runtime.aio.tls import Tls
 from coterie.runtime.base import Endpoint
+from coterie.trace import Tracer
 
 if TYPE_CHECKING:
     from coterie.console.server import Console
@@ -75,6 +77,9 @@ class NodeConfig:
     """Folder that traces are written to; None: none are."""
     segments: Segments | None = None
     """Whether a trace is written in pieces, as streams need it."""
+    trace_publish: str = "never"
+    """Whether trace events are published: never, later or now."""
+    trace_hold: int = 8 << 20
 
 
 class Node:
@@ -84,6 +89,9 @@ class Node:
         self.config = config
         self._life = int(time.time() * 1000)
         """Its incarnation, in the group and in its trace."""
+        wanted = config.trace_publish
+        self.events = None if wanted == "never" else EventStream(config.trace_hold, wanted == "now")
+        """Its trace as messages, if it may ever be."""
         self._trace = self._open_trace()
         self.runtime = AioRuntime(config.name, disk_dir=config.data, trace=self._trace)
         store: Store = NullStore() if config.data is None else LogStore(self.runtime, config.store)
@@ -104,12 +112,14 @@ class Node:
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """Other front doors: what to await, newest first, when the node stops."""
 
-    def _open_trace(self) -> FileTracer | None:
-        config = self.config
-        if config.trace is None:
-            return None
+    def _open_trace(self) -> Tracer | None:
+        config, events = self.config, self.events
         clocks = time.monotonic, time.time
-        return open_trace(config.trace, config.group, config.name, self._life, *clocks, config.segments)
+        if config.trace is not None:
+            return open_trace(config.trace, config.group, config.name, self._life, *clocks, config.segments, events)
+        if events is not None:
+            return Tracer(config.group, config.name, self._life, events, *clocks)
+        return None
 
     def _join_up(self, core: Core) -> None:
         config = self.config
@@ -154,6 +164,10 @@ class Node:
         if self.core is not None:
             await self.core.connect()
         self.links.start()
+        if self.events is not None:
+            core = self.core
+            self.events.attach(self.runtime, self.broker, lambda: core is None or core.serves)
+            self.events.start()
         log.info("the node is up", name=self.config.name, data=self.config.data or "none")
 
     def _make_console(self) -> Console | None:
@@ -169,7 +183,8 @@ class Node:
 
         name, data, settings = self.config.name, self.config.data, self.config.console
         parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
-        return Console(Context(name, data, *parts, settings, core=self.core, drain=self.drain, links=self.links))
+        more = {"core": self.core, "drain": self.drain, "links": self.links, "events": self.events}
+        return Console(Context(name, data, *parts, settings, **more))  # type: ignore[arg-type]
 
     def _tell_where(self, console: Console) -> None:
         """Readers of streams are sent to this console, too."""
@@ -213,6 +228,8 @@ class Node:
             self._draining.cancel()
         try:
             self.links.stop()
+            if self.events is not None:
+                self.events.stop()
             async with asyncio.timeout(STOP_TIMEOUT):
                 for close in reversed(self.closing):
                     await close()
@@ -224,7 +241,7 @@ class Node:
         except TimeoutError:
             log.warning("the node did not stop in good order in time", seconds=STOP_TIMEOUT)
         await self.runtime.close()
-        if self._trace is not None:
+        if isinstance(self._trace, FileTracer):
             self._trace.close()
         if self._lock is not None:
             os.close(self._lock)

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +29,24 @@ class Coterie(DataSource):
 
     def __repr__(self) -> str:
         return "Coterie()"  # options may hold a password
+
+    def schema(self) -> str:
+        from coterie.spark.arrow import ddl
+        from coterie.spark.source_options import SourceOptions
+
+        return ddl(SourceOptions.of(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from coterie.spark.source import QueueTable
+        from coterie.spark.source_options import SourceOptions
+
+        return QueueTable(SourceOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from coterie.spark.source import QueueStream
+        from coterie.spark.source_options import SourceOptions
+
+        return QueueStream(SourceOptions.of(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from coterie.spark.sink import BatchSink

@@ -165,6 +165,7 @@ class Client:
         cert_file: str | None = None,
         key_file: str | None = None,
         verify: bool = True,
+        context: ssl.SSLContext | None = None,
         timeout: float = 30.0,
         patience: float = 60.0,
     ) -> None:
@@ -184,8 +185,8 @@ class Client:
             self._add(server)
         credentials = f"{user or 'guest'}:{'guest' if user is None and password is None else password or ''}"
         self._authorization = "Basic " + base64.b64encode(credentials.encode()).decode()
-        self._context: ssl.SSLContext | None = None
-        if any(server.secure for server in self._servers) or ca_file:
+        self._context = context
+        if context is None and (any(server.secure for server in self._servers) or ca_file):
             self._context = _context(ca_file, cert_file, key_file, verify)
         self._turns = 0
         self.asked = ""

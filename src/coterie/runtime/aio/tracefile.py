@@ -199,9 +199,11 @@ class FileTracer(Tracer):
         clock: Callable[[], float],
         wall: Callable[[], float] | None,
         segments: Segments | None = None,
+        also: Callable[[Event], None] | None = None,
     ) -> None:
         self._file = FileSink(path) if segments is None else SegmentSink(path, segments)
-        super().__init__(run, node, inc, self._file, clock, wall, self._file.flush)
+        sink = self._file if also is None else _both(self._file, also)
+        super().__init__(run, node, inc, sink, clock, wall, self._file.flush)
 
     @property
     def path(self) -> Path:
@@ -233,11 +235,21 @@ def open_trace(
     clock: Callable[[], float],
     wall: Callable[[], float] | None,
     segments: Segments | None = None,
+    also: Callable[[Event], None] | None = None,
 ) -> FileTracer:
-    """A tracer that writes `folder/node-inc.jsonl`, or segments `folder/node-inc.TIME-NUMBER.jsonl`."""
+    """A tracer that writes `folder/node-inc.jsonl`, or segments `folder/node-inc.TIME-NUMBER.jsonl`; `also` is given
+    each event too."""
     if not node or node[0] in "._" or "/" in node or "\0" in node:  # readers take the first two for hidden
         raise UserError(f"the node name {node!r} cannot begin a file name: use letters, digits, '-' and '_' within")
-    return FileTracer(folder / f"{node}-{inc}.jsonl", run, node, inc, clock, wall, segments)
+    return FileTracer(folder / f"{node}-{inc}.jsonl", run, node, inc, clock, wall, segments, also)
+
+
+def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Callable[[Event], None]:
+    def sink(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return sink
 
 
 def adopt(folder: Path, age: float) -> list[Path]:
