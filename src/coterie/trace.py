@@ -159,7 +159,7 @@ KINDS: dict[str, str] = {
     "data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, data.voters, "
     "data.updated: it got its state from another broker",
     "given": "a clustered broker hands messages to a client; data.redelivered, data.sums",
-    "read": "messages go to somebody who reads them in bulk; data.sums; data.holder, or data.lease: through which lease",
+    "read": "messages go to somebody who reads them in bulk; data.sums; data.holder or data.lease: through which lease",
     "promise": "a client is told that what it asked for was done; data.number: that it is on disk up to this event",
     "owner": "a queue changed hands",
     "credit": "a consumer's credit changed",
