@@ -29,9 +29,10 @@ class Shop:
     def serve_one(self) -> bool:
         """Whether there was an order."""
         method, _, body = self._channel.basic_get("orders")
-        if method is None or body is None:
+        if method is None:
             return False
-        order = json.loads(body)
+        assert method.delivery_tag is not None
+        order = json.loads(body or b"")
         self._channel.basic_publish("", "bills", f"{order['cups']} x {order['drink']}".encode())
         self._channel.basic_ack(method.delivery_tag)
         return True
