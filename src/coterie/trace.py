@@ -142,6 +142,8 @@ KINDS: dict[str, str] = {
     "confirm": "a publisher is told that all up to `last` are safe; data.channel, data.refused",
     "enqueue": "messages took their places in a queue; data.persistent, data.sums, data.log; data.channel and "
     "data.numbers of their publisher, or data.source and data.letters of dead letters; data.tx",
+    "duplicate": "publishes to a queue were dropped, as it has seen their message ids; data.channel, data.numbers, "
+    "data.tx",
     "acquire": "messages were taken for data.holder; data.tag, data.no_ack, data.redelivered",
     "handed": "acquired messages are on their way to the client of data.holder; data.redelivered, data.sums",
     "accept": "a consumer has done with messages; data.holder",
@@ -159,6 +161,7 @@ KINDS: dict[str, str] = {
     "data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, data.voters, "
     "data.updated: it got its state from another broker",
     "given": "a clustered broker hands messages to a client; data.redelivered, data.sums",
+    "read": "messages go to somebody who reads them in bulk; data.sums; data.holder, or data.lease: through which lease",
     "promise": "a client is told that what it asked for was done; data.number: that it is on disk up to this event",
     "owner": "a queue changed hands",
     "credit": "a consumer's credit changed",

@@ -11,12 +11,14 @@ cluster.settle()
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from coterie.amqp.properties import Properties
 from coterie.amqp.tables import Table
 from coterie.broker.broker import Broker
 from coterie.broker.consumer import Consumer, Sink
 from coterie.broker.entry import Entry
+from coterie.broker.leases import Lease, LeaseStep
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
@@ -186,6 +188,16 @@ class Host:
         self.vhost.get(name, self, no_ack, answers.append)
         return answers
 
+    def lease(self, do: str, queue: str = "q", name: str = "l", **more: Any) -> list[dict[str, Any] | ProtocolError]:
+        """A list that gets the answer."""
+        answers: list[dict[str, Any] | ProtocolError] = []
+        step = LeaseStep(do, name, **{"user": "me", "session": "s", **more})
+        self.vhost.cluster.lease(self.queue(queue), step, answers.append)
+        return answers
+
+    def leases(self, queue: str = "q") -> list[dict[str, Any]]:
+        return [lease.record() for lease in self.queue(queue).leases]
+
     def kill(self, power: bool = True) -> None:
         self.node.crash(power=power)
 
@@ -205,7 +217,10 @@ class Host:
         for entry in self.queue(name).entries.values():
             assert entry.message is not None
             holder = entry.holder
-            who = "" if holder is None else str(holder.peer.address)  # type: ignore[attr-defined]
+            if isinstance(holder, Lease):
+                who = f"lease {holder.name}"
+            else:
+                who = "" if holder is None else str(holder.peer.address)  # type: ignore[attr-defined]
             found.append((entry.position, entry.message.body.decode(), who, entry.redelivered))
         return found
 
@@ -274,7 +289,7 @@ class Cluster:
     def check_alike(self, name: str = "q") -> None:
         """Every broker in step has the same queue."""
         self.settle()
-        contents = {host.name: host.content(name) for host in self.live()}
+        contents = {host.name: (host.content(name), host.leases(name)) for host in self.live()}
         first = next(iter(contents.values()))
         assert all(content == first for content in contents.values()), contents
         progress = {host.core.progress for host in self.live()}

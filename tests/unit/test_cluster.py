@@ -561,7 +561,7 @@ def test_a_proposal_of_a_voter_is_void_if_the_voters_are_others_by_now() -> None
     cluster.until(lambda: d.serves)
 
     def propose(*voters: str) -> None:
-        hosts[1].core.multicast(Kind.VOTER, encode_json({"name": "d", "voters": list(voters)}))
+        hosts[1].core.sending.multicast(Kind.VOTER, encode_json({"name": "d", "voters": list(voters)}))
         cluster.settle()
 
     propose("a", "b")

@@ -70,6 +70,7 @@ class Scan(NamedTuple):
 
 _NAMES: Final = tuple(field.name for field in fields(Properties))
 _OCTETS: Final = frozenset({"delivery_mode", "priority"})
+_MESSAGE_ID: Final = 1 << (15 - _NAMES.index("message_id"))
 _NO_PROPERTY: Final = (1 << (16 - len(_NAMES))) - 1
 
 
@@ -125,6 +126,21 @@ def scan(header: bytes) -> Scan:
     """The properties that matter on the way in. Raises ProtocolError 502 exactly where `decode` would."""
     raw = header[PREFIX:]
     return _scan(raw) if len(raw) <= _CACHED_SIZE else _scan.__wrapped__(raw)
+
+
+def message_id(header: bytes) -> bytes | None:
+    """That property of a sound header, as it stands there."""
+    if not header[PREFIX + 1] & _MESSAGE_ID:
+        return None
+    at = PREFIX + 2
+    for name in _present(_U16.unpack_from(header, PREFIX)[0]):
+        if name == "message_id":
+            break
+        if name == "headers":
+            at = skip_table(header, at)
+        else:
+            at += 1 if name in _OCTETS else 1 + header[at]
+    return header[at + 1 : at + 1 + header[at]]
 
 
 @lru_cache(8192)

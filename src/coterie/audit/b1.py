@@ -1,7 +1,7 @@
 """B1 nothing is lost: a message stays in its queues until it is accepted, or leaves by a rule that is named.
 
-- What was confirmed has been enqueued in every queue that it was routed to, and what of it is persistent was on disk
-  before (`data.log`, `synced`).
+- What was confirmed has been enqueued in every queue that it was routed to, or dropped there as a `duplicate`, and what
+  of it is persistent was on disk before (`data.log`, `synced`).
 - Nothing leaves a queue as lost. What leaves it as accepted, or as rejected, a client has accepted or rejected, by
   itself or in a transaction.
 - At rest (`inventory`) a queue holds exactly what was enqueued and has not left it.
@@ -34,7 +34,7 @@ class Routed:
         self.owed: dict[int, Event] = {}
         """Routed, and not enqueued yet."""
         self.ahead: set[int] = set()
-        """Enqueued, and not known yet to be routed there."""
+        """Enqueued, or dropped as duplicates, and not known yet to be routed there."""
         self.unsynced: dict[int, tuple[int, Event]] = {}
         """Persistent ones: where the log has them."""
 
@@ -72,7 +72,7 @@ class NothingIsLost(Property[State]):
     title = "nothing is lost"
     sentence = "A confirmed message is in its queues until it is accepted or leaves by a rule."
     split_by = BY_QUEUE
-    kinds = (*LEDGER_KINDS, "publish", "accept", "reject", "tx", "inventory", *LIFE_KINDS)
+    kinds = (*LEDGER_KINDS, "publish", "duplicate", "accept", "reject", "tx", "inventory", *LIFE_KINDS)
 
     def start(self) -> State:
         return State()
@@ -91,6 +91,8 @@ class NothingIsLost(Property[State]):
                 self._dequeue(state, event)
         elif kind == "publish":
             self._publish(state, event)
+        elif kind == "duplicate":
+            self._duplicate(state, event)
         elif kind == "tx":
             for key, answer in (("accepts", "accept"), ("rejects", "reject")):
                 for name, spans in per_queue(event.data.get(key)):
@@ -127,6 +129,16 @@ class NothingIsLost(Property[State]):
             entry = ledger.entries[position]
             if entry.persistent and entry.log > ledger.progress.synced:
                 routed.unsynced[number] = entry.log, event
+
+    def _duplicate(self, state: State, event: Event) -> None:
+        """The queue has, or had, a message of the same id: nothing is owed for this one."""
+        channel, queue = text_of(event, "channel"), queue_of(event)
+        if not channel or queue is None:
+            return
+        routed = state.routed.setdefault(channel, {}).setdefault(queue, Routed())
+        for number in numbers(event.data.get("numbers")):
+            if routed.owed.pop(number, None) is None:
+                routed.ahead.add(number)
 
     def _confirm(self, state: State, event: Event) -> None:
         channel, upto = text_of(event, "channel"), event.last or 0

@@ -25,7 +25,7 @@ class NoMajorityNoPromise(Property[State]):
     title = "no majority, no promise"
     sentence = "Without a majority of the voters nothing is confirmed, nothing accepted and nothing newly delivered."
     split_by = BY_NODE
-    kinds = ("serving", "given", "promise")
+    kinds = ("serving", "given", "read", "promise")
 
     def start(self) -> State:
         return State()
@@ -35,9 +35,11 @@ class NoMajorityNoPromise(Property[State]):
         if event.kind == "serving":
             state.serving[who] = event
             return
+        if "holder" in event.data:
+            return  # of a broker that stands alone, which needs no majority
         said = state.serving.get(who)
         if said is None or not _may(said):
-            what = "handed messages to a client" if event.kind == "given" else "made a promise"
+            what = "made a promise" if event.kind == "promise" else "handed messages to a client"
             state.found.add(f"{who} {what}, and serves with no majority of the voters", said, event)
 
     def certain(self, state: State) -> list[Violation]:

@@ -1,7 +1,7 @@
 """B14 one position, one message: a position that was visible to anyone names the same message for ever.
 
-Judged by what clustered brokers hand to clients (`given`), wherever and whenever: the same position of the same queue
-always has the same content.
+Judged by what clustered brokers hand to clients (`given`) and what readers read (`read`), wherever and whenever: the
+same position of the same queue always has the same content.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OnePositionOneMessage(Property[State]):
     title = "one position, one message"
     sentence = "A position that was visible to anyone names the same message for ever."
     split_by = BY_QUEUE
-    kinds = ("given",)
+    kinds = ("given", "read")
 
     def start(self) -> State:
         return State()

@@ -2,7 +2,7 @@
 
 Acquired is what stands in the queue and is nobody's; what has left it, or was never in it, cannot be acquired. What is
 handed to a client is held by that client's channel; with basic.get and no_ack it has left the queue by then, for that
-very client. What was accepted before is a matter of B3.
+very client. What is read through a lease, the lease holds. What was accepted before is a matter of B3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OneHolder(Property[State]):
     title = "one holder"
     sentence = "A message is acquired by at most one holder at a time, and a broker hands out only what it holds."
     split_by = BY_QUEUE
-    kinds = ("recovered", "enqueue", "acquire", "handed", "release", "dequeue")
+    kinds = ("recovered", "enqueue", "acquire", "handed", "read", "release", "dequeue")
 
     def start(self) -> State:
         return State()
@@ -59,12 +59,12 @@ class OneHolder(Property[State]):
             hands.here.update(positions(event))
         elif kind == "acquire":
             self._acquire(state, hands, event)
-        elif kind == "handed":
+        elif kind == "handed" or (kind == "read" and "holder" in event.data):
             self._hand(state, hands, event)
         elif kind == "release":
             for position in positions(event):
                 hands.held.pop(position, None)
-        else:
+        elif kind == "dequeue":
             self._dequeue(hands, event)
 
     def _acquire(self, state: State, hands: Hands, event: Event) -> None:

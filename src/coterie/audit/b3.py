@@ -53,7 +53,7 @@ class AcceptedForGood(Property[State]):
     title = "accepted for good"
     sentence = "Once an accept took effect, the message is never delivered again, whatever crashes and is restored."
     split_by = BY_QUEUE
-    kinds = ("recovered", "dequeue", "acquire", "handed", "synced")
+    kinds = ("recovered", "dequeue", "acquire", "handed", "read", "synced")
 
     def start(self) -> State:
         return State()
@@ -77,7 +77,7 @@ class AcceptedForGood(Property[State]):
                 accepted = state.queues.setdefault((life, queue), Accepted())
                 accepted.add(event)
                 state.waiting.setdefault(life, deque()).append((whole_of(event, "log") or 0, accepted, event))
-        elif (life, queue) in state.queues:
+        elif (life, queue) in state.queues and (kind != "read" or "holder" in event.data):
             self._delivered(state, state.queues[life, queue], event)
 
     def _delivered(self, state: State, accepted: Accepted, event: Event) -> None:

@@ -39,6 +39,7 @@ class Unit:
 
     begins: Event
     enqueued: Counter[str] = field(default_factory=Counter)
+    """Or dropped as duplicates."""
     done: set[tuple[str, Place]] = field(default_factory=set)
     """Reasons and places of what left, and of what was released."""
     log: int = 0
@@ -74,7 +75,7 @@ class Transactions(Property[State]):
     title = "transactions"
     sentence = "A transaction's publishes and answers take effect together, or not at all."
     split_by = BY_RUN
-    kinds = ("tx", "enqueue", "dequeue", "release", "synced", "recovered")
+    kinds = ("tx", "enqueue", "duplicate", "dequeue", "release", "synced", "recovered")
 
     def start(self) -> State:
         return State()
@@ -97,6 +98,9 @@ class Transactions(Property[State]):
                 unit = books.units.get(text_of(event, "tx"))
                 if kind == "enqueue":
                     _enqueue(books, unit, queue, event)
+                elif kind == "duplicate":
+                    if unit is not None:
+                        unit.enqueued[queue[1]] += event.count or 0
                 elif kind == "dequeue":
                     _dequeue(books, unit, queue, event)
                 elif unit is not None:

@@ -27,6 +27,8 @@ MAX_PRIORITY: Final = "x-max-priority"
 SINGLE_ACTIVE: Final = "x-single-active-consumer"
 LAST_VALUE_KEY: Final = "x-last-value-key"
 DELIVERY_LIMIT: Final = "x-delivery-limit"
+DEDUPLICATE_LENGTH: Final = "x-deduplicate-length"
+DEDUPLICATE_TTL: Final = "x-deduplicate-ttl"
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_MODE: Final = "x-queue-mode"
 REPLICATED: Final = "x-replicated"
@@ -43,6 +45,8 @@ QUEUE_TYPES: Final = ("classic", "quorum")
 PRIORITY_MAX: Final = 255
 MS_MAX: Final = 2**32 - 1
 """Milliseconds, as in RabbitMQ: seven weeks."""
+IDS_MAX: Final = 100_000_000
+"""Message ids that a queue may remember."""
 DEFAULTS: Final[Mapping[str, object]] = {"x-queue-type": "classic", "x-queue-mode": "default"}
 """Saying it is the same as not saying it."""
 
@@ -113,6 +117,8 @@ QUEUE_CHECKS: Final[Mapping[str, Check]] = {
     SINGLE_ACTIVE: flag,
     LAST_VALUE_KEY: _text,
     DELIVERY_LIMIT: _whole(0),
+    DEDUPLICATE_LENGTH: _whole(1, IDS_MAX),
+    DEDUPLICATE_TTL: _whole(1, MS_MAX),
     QUEUE_TYPE: _one_of(*QUEUE_TYPES),
     QUEUE_MODE: _one_of("default", "lazy"),
     REPLICATED: _replicated,

@@ -5,14 +5,15 @@ The null cluster calls it at once. One that replicates sends the event to all an
 alike, when the order of all events has come to it. What is called here is one batch of one queue, or one decision.
 
 The events of the design and their calls: routing, enqueue, routed = publish; acquire; release; accept and dequeue =
-accept; reject, rejected = reject (dequeue and letters are one step); consume; cancel; wiring; transaction.
+accept; reject, rejected = reject (dequeue and letters are one step); consume; cancel; wiring; transaction. And
+beyond them: lease.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coterie.errors import ProtocolError
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.entry import Entry
+    from coterie.broker.leases import Lease, LeaseStep
+    from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
     from coterie.broker.specs import QueueSpec
@@ -30,6 +33,16 @@ if TYPE_CHECKING:
     from coterie.runtime.base import Runtime
 
 R = TypeVar("R")
+LeaseShape = dict[str, Any]
+"""What a lease is, as its reader is told."""
+ALONE: Final = "0.0"
+"""The place of a broker that has no log."""
+
+
+def read_place(place: str) -> tuple[int, int]:
+    """Epoch and index. Raises ValueError."""
+    epoch, _, index = place.partition(".")
+    return int(epoch), int(index)
 
 
 class Cluster(ABC):
@@ -42,6 +55,29 @@ class Cluster(ABC):
     def start(self, runtime: Runtime) -> None:
         """Before anything else."""
         self._runtime = runtime
+
+    def place(self) -> str:
+        """Of what was applied last, in the order of all events: "epoch.index"."""
+        return ALONE
+
+    def has_come_to(self, place: str) -> bool:
+        """Whether everything up to there has been applied here. Raises ValueError if that is no place."""
+        read_place(place)
+        return True
+
+    def may_serve(self) -> str:
+        """Why nothing may leave this broker now; nothing: it may."""
+        return ""
+
+    def is_absent(self, entries: Sequence[Entry]) -> bool:
+        """Whether the body of any of them is still on its way to this broker."""
+        return False
+
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+        """They go to somebody who reads them in bulk, through that lease or without any."""
+        traced = queue.vhost.traced
+        if traced is not None and lease is not None:
+            traced.reading(queue, rows, lease)
 
     def wall(self) -> float:
         """The time that messages are marked with; the same on every broker that takes the same step."""
@@ -147,6 +183,10 @@ class Cluster(ABC):
         """A step of another broker's link (`Vhost.apply_step`), with its answer when it is safe."""
 
     @abstractmethod
+    def lease(self, queue: Queue, step: LeaseStep, done: Callable[[LeaseShape | ProtocolError], None]) -> None:
+        """A step of a named lease (`LeaseStep.apply`); `done`, with what the lease is then, once that is safe."""
+
+    @abstractmethod
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
         """Vhosts and records that are no vhost's (`Broker.apply_administration`), with its answer."""
 
@@ -218,6 +258,20 @@ class NullCluster(Cluster):
     def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
         answer = vhost.apply_step(step)
         vhost.when_safe(lambda: done(answer))
+
+    def lease(self, queue: Queue, step: LeaseStep, done: Callable[[LeaseShape | ProtocolError], None]) -> None:
+        store = queue.vhost.store
+        before = store.written()
+        try:
+            answer = step.apply(queue).shape()
+        except ProtocolError as error:
+            done(error)
+            return
+        written = store.written()
+        if written == before:
+            done(answer)
+        else:
+            store.when_synced(written, lambda: done(answer))
 
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
         answer = broker.apply_administration(said)

@@ -35,6 +35,8 @@ class Counters:
     """That the disk does not give back."""
     refused: int = 0
     """Publishes that the full queue did not take."""
+    duplicates: int = 0
+    """Publishes whose message id the queue had seen before."""
     dead_lettered: int = 0
 
     def left(self, reason: Reason, count: int) -> None:

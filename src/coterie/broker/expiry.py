@@ -106,7 +106,7 @@ class Expiry:
     def _look(self) -> None:
         self._lease = None
         queue = self._queue
-        if queue.limits.expires is None or queue.consumers:
+        if queue.limits.expires is None or queue.consumers or queue.leases:
             return
         left = self._used + queue.limits.expires / 1000 - self._runtime.now()
         if left <= 0:

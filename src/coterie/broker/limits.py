@@ -15,7 +15,8 @@ from coterie.broker.arguments import Arguments
 
 NUMBERS: Final = {
     "message-ttl": "ttl", "expires": "expires", "max-length": "max_length", "max-length-bytes": "max_bytes",
-    "delivery-limit": "delivery_limit",
+    "delivery-limit": "delivery_limit", "deduplicate-length": "deduplicate_length",
+    "deduplicate-ttl": "deduplicate_ttl",
 }  # fmt: skip
 """Keys of a policy, with a number each, and the field that each limits; a queue's argument has `x-` in front."""
 WORDS: Final = {
@@ -40,10 +41,18 @@ class Limits:
     dead_key: str | None = None
     delivery_limit: int | None = None
     """How often a message may be given back before it is dead."""
+    deduplicate_length: int | None = None
+    """How many message ids the queue remembers."""
+    deduplicate_ttl: int | None = None
+    """And for how many milliseconds."""
 
     @property
     def bounded(self) -> bool:
         return self.max_length is not None or self.max_bytes is not None
+
+    @property
+    def deduplicates(self) -> bool:
+        return self.deduplicate_length is not None or self.deduplicate_ttl is not None
 
     @property
     def refuses(self) -> bool:

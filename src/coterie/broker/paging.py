@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from coterie.broker.entry import GONE, Entry
+from coterie.broker.leases import Lease
 from coterie.broker.observer import Reason
 from coterie.broker.storage import Damaged
 from coterie.log import Log
@@ -82,11 +83,12 @@ class Pager:
                 spare -= entry.size
                 if spare < 0:
                     candidates.append(entry)
+            candidates += [entry for lease in queue.leases for entry in lease.entries(lease.pieces)]
             candidates.sort(key=lambda entry: entry.position)
         else:
             candidates = [e for p in range(self._next, queue.next_position) if (e := queue.entries.get(p)) is not None]
         self._next = queue.next_position
-        out = [entry for entry in candidates if entry.holder is None and entry.message is not None]
+        out = [entry for entry in candidates if entry.message is not None and _may_leave(entry.holder)]
         if self._store.page_out(out):
             self._count_out(out)
         not_yet = (e.position for e in out if e.message is not None and e.message.persistent)
@@ -257,6 +259,11 @@ class Pager:
             self._timer.cancel()
             self._timer = None
         self.paged = self.paged_bytes = 0
+
+
+def _may_leave(holder: object) -> bool:
+    """Whether nobody is about to need its message; a lease is read when it is read."""
+    return holder is None or isinstance(holder, Lease)
 
 
 def _copy(entry: Entry) -> Entry:

@@ -3,17 +3,19 @@
 | from     | what happens                        | to       | observers are told            | dead letter |
 |----------|-------------------------------------|----------|-------------------------------|-------------|
 | -        | enqueue                             | READY    | enqueued                      |             |
-| READY    | dispatch to a consumer, get         | ACQUIRED | acquired                      |             |
-| ACQUIRED | accept                              | GONE     | dequeued ACCEPTED             | no          |
+| READY    | dispatch to a consumer, get; a      | ACQUIRED | acquired                      |             |
+|          | lease takes it                      |          |                               |             |
+| ACQUIRED | accept; its lease retires it        | GONE     | dequeued ACCEPTED             | no          |
 | ACQUIRED | delivered without acknowledgement   | GONE     | dequeued GOT                  | no          |
 | ACQUIRED | release; its holder is lost         | READY    | released                      |             |
 | ACQUIRED | reject                              | GONE     | dequeued REJECTED             | yes         |
 | ACQUIRED | release beyond the delivery limit   | GONE     | dequeued EXHAUSTED            | yes         |
 | READY    | its time is over                    | GONE     | dequeued EXPIRED              | yes         |
 | READY    | the queue is too long (a ring:      | GONE     | dequeued EVICTED              | yes         |
-|          | ACQUIRED too)                       |          |                               |             |
+|          | ACQUIRED too, but by no lease)      |          |                               |             |
 | READY or | a newer value of its key arrives    | GONE     | dequeued REPLACED             | no          |
-| ACQUIRED | (last-value queues)                 |          |                               |             |
+| ACQUIRED | (last-value queues; one that is     |          |                               |             |
+|          | leased: when it is released)        |          |                               |             |
 | READY    | purge, move                         | GONE     | dequeued PURGED, MOVED        | no          |
 | READY    | the disk does not give it back      | GONE     | dequeued LOST                 | no          |
 | any      | the queue is deleted                | GONE     | dequeued DELETED, deleted     | no          |
@@ -31,9 +33,11 @@ from typing import TYPE_CHECKING
 
 from coterie.broker.arguments import REJECT_DEAD
 from coterie.broker.counters import Counters
+from coterie.broker.deduplication import Window, window_for
 from coterie.broker.dispatch import Dispatcher
 from coterie.broker.entry import GONE, Entry
 from coterie.broker.expiry import Expiry
+from coterie.broker.leases import Leases
 from coterie.broker.limits import Limits
 from coterie.broker.observer import DEADLY, QueueObserver, Reason
 from coterie.broker.paging import Pager
@@ -83,6 +87,9 @@ class Queue:
         self.deleted = False
         self.replica: Replica | None = None
         """What it has of the queue of another broker that it follows, or followed."""
+        self.window: Window | None = None
+        """If it deduplicates: the message ids that it remembers."""
+        self.leases = Leases(self)
         self.dispatcher = Dispatcher(self, runtime, vhost.settings.dispatch_batch)
         self.rotation = self.dispatcher.rotation
         self.expiry = Expiry(self, runtime)
@@ -313,6 +320,7 @@ class Queue:
     def set_limits(self, limits: Limits) -> None:
         """Another policy applies."""
         before, self.limits = self.limits, limits
+        self.window = window_for(self, limits)
         if limits.ttl is not None and limits.ttl != before.ttl:
             self.expiry.shorten(self.entries.values(), limits.ttl)
         if limits.expires != before.expires:
@@ -356,6 +364,9 @@ class Queue:
 
     def _forget(self, entries: list[Entry]) -> None:
         """They are gone."""
+
+    def leased(self) -> None:
+        """A lease has taken some, or is about to give some back."""
 
     # For the parts of this queue.
 
@@ -416,6 +427,7 @@ class Queue:
         self.entries.clear()
         self.lanes = self._make_lanes()
         self.ready = self.ready_bytes = self.bytes = 0
+        self.leases.end_all()
         for observer in self.observers:
             if entries:
                 observer.dequeued(self, entries, Reason.DELETED)

@@ -2,7 +2,8 @@
 
 `x-last-value-key` names the header that is the key. A message replaces the one with the same key, whoever holds that,
 and stands at the tail with a position of its own. A holder may go on with a value that was replaced; what he accepts,
-or gives back, is gone already, so that an old value never comes after a new one. Messages without the header, or with
+or gives back, is gone already, so that an old value never comes after a new one. What is leased stays with its lease,
+and is dropped when that gives it back. Messages without the header, or with
 a table or list for it, are not replaced and replace nothing.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coterie.broker.entry import Entry
+from coterie.broker.leases import Lease
 from coterie.broker.message import Message
 from coterie.broker.observer import Reason
 from coterie.broker.queue import Queue
@@ -34,7 +36,7 @@ class LastValueQueue(Queue):
         for entry in arrived:
             if isinstance(entry.mark, str):
                 older = self._newest.get(entry.mark)
-                if older is not None:
+                if older is not None and not isinstance(older.holder, Lease):
                     (ready if older.holder is None else held).append(older)
                 self._newest[entry.mark] = entry
         if ready:
@@ -42,6 +44,12 @@ class LastValueQueue(Queue):
         if held:
             self.dequeue(held, Reason.REPLACED)
         super()._fit(arrived, now)
+
+    def apply_release(self, entries: Sequence[Entry], redelivered: bool) -> None:
+        replaced = [e for e in entries if isinstance(e.mark, str) and self._newest.get(e.mark) is not e]
+        if replaced:
+            self.dequeue(replaced, Reason.REPLACED)
+        super().apply_release(entries, redelivered)
 
     def _forget(self, entries: list[Entry]) -> None:
         for entry in entries:

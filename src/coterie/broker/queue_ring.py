@@ -1,7 +1,8 @@
 """A ring: it holds the newest messages, as many as its size allows, and the oldest makes room for the next.
 
 Whoever holds it: unlike `drop-head`, which counts what is ready, a ring counts everything that is in the queue, and an
-acquired message may be evicted. Its holder may go on with it; what he accepts or gives back later is gone already.
+acquired message may be evicted. Its holder may go on with it; what he accepts or gives back later is gone already. Only
+what is leased is left alone: it does not count, and stays until its lease gives it back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from coterie.broker.entry import GONE, Entry
+from coterie.broker.leases import Lease
 from coterie.broker.limits import Limits
 from coterie.broker.observer import Reason
 from coterie.broker.queue import Queue
@@ -23,14 +25,23 @@ class RingQueue(Queue):
 
     def _prepare(self) -> None:
         self._order: deque[Entry] = deque()
-        """Everything that is in the queue, the oldest first; and some that is no longer."""
+        """Everything that is in the queue and not leased, the oldest first; and some that is no longer."""
+        self._stale = False
+        """What is leased has changed."""
 
     def _mark(self, entries: Sequence[Entry]) -> None:
         self._order.extend(entries)
+        if self.leases:
+            self._stale = True
+
+    def leased(self) -> None:
+        self._stale = True
 
     def _fit(self, arrived: Sequence[Entry], now: float | None) -> None:
         if self.limits.refuses or not self._too_much(self.limits):
             return
+        if self._stale:
+            self._sort_out()
         if arrived and self.rotation.hungry:
             self.dispatch(now)
         ready: list[Entry] = []
@@ -58,9 +69,14 @@ class RingQueue(Queue):
         return too_many or (limits.max_bytes is not None and size > limits.max_bytes)
 
     def _living(self) -> tuple[int, int]:
-        """Messages and bytes, without what is dying."""
-        return len(self.entries) - self.pager.dying, self.bytes - self.pager.dying_bytes
+        """Messages and bytes, without what is dying or leased."""
+        count, size = self.pager.dying + self.leases.count, self.pager.dying_bytes + self.leases.bytes
+        return len(self.entries) - count, self.bytes - size
 
     def _forget(self, entries: list[Entry]) -> None:
         if len(self._order) > 2 * len(self.entries) + _SLACK:
-            self._order = deque(self.entries.values())
+            self._sort_out()
+
+    def _sort_out(self) -> None:
+        self._stale = False
+        self._order = deque(entry for entry in self.entries.values() if not isinstance(entry.holder, Lease))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
@@ -40,6 +40,24 @@ class Ready(ABC):
     @abstractmethod
     def lanes(self) -> Iterator[deque[Entry]]:
         """In the order in which they are served."""
+
+    def pull(self, entries: Sequence[Entry]) -> None:
+        """Take these out, wherever they stand; mostly, that is at the heads."""
+        wanted = set(entries)
+        for lane in self.lanes():
+            while lane and (lane[0] in wanted or lane[0].holder is not None):
+                entry = lane.popleft()
+                if entry.holder is None:
+                    wanted.remove(entry)
+                else:
+                    self.ghosts -= 1
+            if not wanted:
+                return
+        for lane in self.lanes():
+            left = [entry for entry in lane if entry not in wanted]
+            if len(left) != len(lane):
+                lane.clear()
+                lane.extend(left)
 
     def __iter__(self) -> Iterator[Entry]:
         """From head to tail, without ghosts."""

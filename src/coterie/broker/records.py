@@ -25,6 +25,9 @@ POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator-policy"
 LIMIT: Final = "vhost-limit"
 REPLICA: Final = "replica"
+SEEN: Final = "seen"
+"""Message ids that a queue remembers."""
+LEASE: Final = "lease"
 
 
 def key_of(*parts: str) -> str:

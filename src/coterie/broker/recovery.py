@@ -42,9 +42,11 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
                 log.warning("a record of a vhost that there is not", kind=kind, key=key)
             else:
                 step(vhost, parts, key, record)
+    _windows(broker, _of(found, records.SEEN))
     traced = broker.traced
     if traced is not None:
         traced.recovered(found, (queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()))
+    leases = _by_queue(_of(found, records.LEASE))
     for (vhost_name, name, incarnation), (next_position, entries) in found.queues.items():
         vhost = broker.vhosts.get(vhost_name)
         queue = None if vhost is None else vhost.queues.get(name)
@@ -52,11 +54,39 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
             log.warning("messages of a queue that there is not", vhost=vhost_name, queue=name, count=len(entries))
             continue
         restored = [_entry(queue, entry, broker.runtime.now()) for entry in entries]
+        _leases(queue, leases.pop((vhost_name, name, incarnation), []), restored)
         if traced is not None:
             traced.restored(queue, restored, next_position)
         queue.restore(restored, next_position)
-    own = {records.VHOST, *steps}
+        if traced is not None:
+            for lease in (lease for lease in queue.leases if lease.count):
+                traced.acquired(queue, lease.entries(lease.pieces))
+    for (vhost_name, name, incarnation), found_leases in leases.items():  # of queues in which nothing is
+        vhost = broker.vhosts.get(vhost_name)
+        queue = None if vhost is None else vhost.queues.get(name)
+        if queue is not None and queue.incarnation == incarnation:
+            _leases(queue, found_leases, [])
+    own = {records.VHOST, records.SEEN, records.LEASE, *steps}
     return {(kind, key): record for (kind, key), record in found.records.items() if kind not in own}
+
+
+def _by_queue(found: dict[str, Record]) -> dict[tuple[str, str, int], list[Record]]:
+    """Leases, by vhost, name and incarnation of their queues."""
+    leases: dict[tuple[str, str, int], list[Record]] = {}
+    for key, record in found.items():
+        vhost, queue, _ = records.parts_of(key)
+        incarnation = record["queue"]
+        assert isinstance(incarnation, int)
+        leases.setdefault((vhost, queue, incarnation), []).append(record)
+    return leases
+
+
+def _leases(queue: Queue, found: list[Record], entries: list[Entry]) -> None:
+    """Before the entries are put into the queue: what is leased is not ready."""
+    if found:
+        by_position = {entry.position: entry for entry in entries}
+        for record in found:
+            queue.leases.restore(record, by_position)
 
 
 def _of(found: Recovered, kind: str) -> dict[str, Record]:
@@ -99,6 +129,20 @@ def _binding(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
         vhost.add_binding(binding, save=False)
     else:
         log.warning("a binding without its ends", vhost=vhost.name, source=binding.source, to=binding.destination)
+
+
+def _windows(broker: Broker, found: dict[str, Record]) -> None:
+    """What queues remember of message ids."""
+    by_queue: dict[Queue, dict[str, Record]] = {}
+    for key, record in found.items():
+        vhost_name, name, part = records.parts_of(key)
+        vhost = broker.vhosts.get(vhost_name)
+        queue = None if vhost is None else vhost.queues.get(name)
+        if queue is not None and queue.window is not None and queue.incarnation == record["queue"]:
+            by_queue.setdefault(queue, {})[part] = record
+    for queue, parts in by_queue.items():
+        assert queue.window is not None
+        queue.window.recover(parts)
 
 
 def _entry(queue: Queue, found: RecoveredEntry, now: float) -> Entry:

@@ -35,6 +35,10 @@ class BrokerSettings:
     bindings_max: int = setting(1_000_000, "bindings that a vhost may have", minimum=1)
     vhosts_max: int = setting(10_000, "vhosts that a broker may have", minimum=1)
     policies_max: int = setting(10_000, "policies that a vhost may have", minimum=1)
+    leases_max: int = setting(100, "named leases that a queue may have", minimum=1)
+    lease_rows_max: int = setting(
+        100_000, "messages that one step of a lease takes, retires or gives back at most", minimum=1
+    )
     death_records_max: int = setting(
         100, "deaths that a dead letter's headers tell; older ones are left out", minimum=1
     )

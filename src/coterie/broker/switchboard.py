@@ -141,6 +141,8 @@ class Switchboard(ABC):
                 self._save(records.QUEUE, records.key_of(self.name, queue.name), None)
             if queue.replica is not None:
                 self._save(records.REPLICA, records.key_of(self.name, queue.name), None)
+            if queue.window is not None:
+                queue.window.clear()
             self._remove_bindings_to(("queue", queue.name))
             queue.delete()
             self.gone.add(queue.counters)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.leases import Lease
 from coterie.broker.observer import DEADLY, QueueObserver, Reason
 from coterie.broker.switchboard import kept
 from coterie.trace import Json, Tracer
@@ -181,6 +182,14 @@ class BrokerTrace(QueueObserver):
         self._numbers, self._channel = {}, ""
         self._routed.clear()
 
+    def dropped(self, queue: Queue, messages: Sequence[Message]) -> None:
+        """The queue has seen their message ids before."""
+        numbers = [self._numbers[message] for message in messages if message in self._numbers]
+        self._trace.emit(
+            "duplicate", queue=name_of(queue), count=len(messages), channel=self._channel if numbers else None,
+            numbers=pairs(numbers) or None, tx=self._transaction, vhost=_vhost(queue),
+        )  # fmt: skip
+
     def confirm(self, sink: Sink, first: int, last: int, refused: Sequence[int]) -> None:
         """They are about to be told to the publisher."""
         self._trace.emit(
@@ -217,6 +226,15 @@ class BrokerTrace(QueueObserver):
         self._emit(
             "handed", entries[0].queue, entries, holder=sink.traced_as, redelivered=pairs(flagged) or None, sums=sums
         )  # fmt: skip
+
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease) -> None:
+        """On their way to whoever reads a lease."""
+        sums: list[Json] = [crc32(message.body) for _, message in rows]
+        self._emit("read", queue, [entry for entry, _ in rows], holder=holder_name(lease), sums=sums)
+
+    def retiring(self, lease: Lease, entries: Sequence[Entry]) -> None:
+        """Whoever reads a lease has done with them."""
+        self._emit("accept", lease.queue, entries, holder=holder_name(lease))
 
     def answered(self, kind: str, sink: Sink, answers: Mapping[Queue, Sequence[Entry]]) -> None:
         """A client has said what is to become of some: `accept` or `reject`."""
@@ -306,6 +324,8 @@ def name_of(queue: Queue) -> str:
 
 def holder_name(holder: object) -> str:
     """A channel, by its name in the trace; anything else is a lease, by the name of what it is."""
+    if isinstance(holder, Lease):
+        return f"lease {holder.name}"
     sink = holder.sink if isinstance(holder, Consumer) else holder
     if isinstance(sink, Sink) and sink.traced_as:
         return sink.traced_as

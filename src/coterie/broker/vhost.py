@@ -350,6 +350,9 @@ class Vhost(Switchboard):
         before = self.store.written()
         for queue, messages in routed.items():
             if not queue.deleted:
+                if queue.window is not None:
+                    queue.window.take(messages)
+                    continue
                 queue.enqueue(messages)
         self._note(before)
 
@@ -360,7 +363,11 @@ class Vhost(Switchboard):
         self.store.begin()
         try:
             for queue, messages in transaction.routed.items():
-                if not queue.deleted:
+                if queue.deleted:
+                    continue
+                if queue.window is not None:
+                    queue.window.take(messages)
+                else:
                     queue.enqueue(messages)
             for queue, entries in transaction.accepts.items():
                 queue.apply_accept(entries)

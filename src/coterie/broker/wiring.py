@@ -145,9 +145,9 @@ class DeleteQueue(Change[int]):
 
     def check(self, queue: Queue) -> int:
         """How many messages would go. Raises ProtocolError if it must stay."""
-        if self.if_unused and queue.consumers:
+        if self.if_unused and (queue.consumers or queue.leases):
             raise ProtocolError(PRECONDITION_FAILED, f"{queue.what} in use")
-        if self.if_empty and queue.ready:
+        if self.if_empty and (queue.ready or queue.leases.count):
             raise ProtocolError(PRECONDITION_FAILED, f"{queue.what} is not empty")
         return queue.ready
 
@@ -159,11 +159,13 @@ class EndQueue(Change[None]):
     name: str
     incarnation: int
     unused: bool = False
-    """Only if it has no consumers."""
+    """Only if it has no consumers, and no leases."""
 
     def apply(self, vhost: Vhost) -> None:
         queue = vhost.queues.get(self.name)
-        if queue is not None and queue.incarnation == self.incarnation and not (self.unused and queue.consumers):
+        if queue is None or queue.incarnation != self.incarnation:
+            return
+        if not (self.unused and (queue.consumers or queue.leases)):
             vhost.remove_queue(queue)
 
 

@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "cluster": ("coterie.cli.cluster", "the cluster it belongs to: status, members, voters, owners; drain, forget"),
     "replication": ("coterie.cli.replication", "its queues at other brokers: links, followers; promote"),
     "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
+    "leases": ("coterie.cli.leases", "who holds messages of its queues by name: list, release"),
     "exchanges": ("coterie.cli.wiring", "its exchanges: list, declare, delete"),
     "bindings": ("coterie.cli.wiring", "its bindings: list, add, delete"),
     "connections": ("coterie.cli.clients", "who is connected to it; close a connection"),

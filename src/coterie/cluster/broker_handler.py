@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from coterie.amqp.codes import NOT_IMPLEMENTED
 from coterie.broker import records
-from coterie.broker.cluster import Cluster
+from coterie.broker.cluster import Cluster, LeaseShape, read_place
 from coterie.broker.transaction import Transaction
 from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.entry import Entry
+    from coterie.broker.leases import Lease, LeaseStep
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
@@ -130,6 +132,27 @@ class BrokerHandler(Cluster):
 
     # What the broker asks of a cluster.
 
+    def place(self) -> str:
+        progress = self._core.progress
+        return f"{progress.epoch}.{progress.index}"
+
+    def has_come_to(self, place: str) -> bool:
+        progress = self._core.progress
+        return read_place(place) <= (progress.epoch, progress.index)
+
+    def may_serve(self) -> str:
+        core = self._core
+        if not core.serves:
+            return core.why or "it does not serve"
+        return "" if core.lease.valid() else "it has not heard of a majority for a while"
+
+    def is_absent(self, entries: Sequence[Entry]) -> bool:
+        return self._core.filling is not None and any(map(is_hollow, entries))
+
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+        if self._core.traced is not None:
+            self._core.traced.reading(queue, rows, lease)
+
     def wall(self) -> float:
         return self._core.wall()
 
@@ -173,7 +196,7 @@ class BrokerHandler(Cluster):
     def _ask(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
         """Nothing overtakes what waits."""
         self.flush()
-        self._core.send(kind, parts, asked)
+        self._core.sending.send(kind, parts, asked)
 
     def flush(self) -> None:
         """Send what is gathered."""
@@ -189,7 +212,7 @@ class BrokerHandler(Cluster):
             routed = self._homes.enqueue(routed, publishes)
         if not routed:
             if self._publishing is None:
-                self._core.behind_answers(done)
+                self._core.sending.behind_answers(done)
             else:
                 self._publishing.dones.append(done)
             return
@@ -240,7 +263,7 @@ class BrokerHandler(Cluster):
             self._accepts_due = None
         accepted, self._accepted = self._accepted, {}
         for queue, entries in accepted.items():
-            self._core.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), Asked(b""))
+            self._core.sending.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), Asked(b""))
 
     def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
         self._send(Kind.REJECT, (wire.settle(queue.incarnation, entries),))
@@ -312,6 +335,14 @@ class BrokerHandler(Cluster):
             done(read)
         else:
             self._ask(Kind.REPLICATE, wire.step(vhost.name, step), Asked(b"", done, on_disk=True))  # type: ignore[arg-type]
+
+    def lease(self, queue: Queue, step: LeaseStep, done: Callable[[LeaseShape | ProtocolError], None]) -> None:
+        if self._core.versions.spoken < wire.LEASES:
+            done(ProtocolError(NOT_IMPLEMENTED, "a voter of the cluster is too old for leases: upgrade it"))
+            return
+        said = {"queue": queue.incarnation, "step": step.to_json()}
+        asked = Asked(b"", done, on_disk=queue.spec.durable)  # type: ignore[arg-type]
+        self._ask(Kind.LEASE, (wire.encode_json(said),), asked)
 
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
         self._ask(Kind.ADMINISTRATION, (wire.encode_json(said),), Asked(b"", done, on_disk=True, everywhere=True))

@@ -19,34 +19,37 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
-from coterie.cluster.forget import CHANGED, Forgetting, refusal
+from coterie.cluster.forget import Forgetting
 from coterie.cluster.franchise import Franchise
 from coterie.cluster.homes import Homes
 from coterie.cluster.lease import Lease
-from coterie.cluster.local_messages import Asked, LocalMessages
+from coterie.cluster.local_messages import Asked
 from coterie.cluster.message_handler import MessageHandler
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
 from coterie.cluster.remote_replies import RemoteReplies
 from coterie.cluster.reports import Everywhere
+from coterie.cluster.sending import ALARM, Sending
 from coterie.cluster.settings import ClusterSettings
+from coterie.cluster.standing import Standing
 from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
-from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, majority
+from coterie.cluster.voters import Era, Progress, majority
+from coterie.cluster.whereabouts import Whereabouts
 from coterie.cluster.wire import Kind
 from coterie.cluster.words import Words
 from coterie.errors import PeerError
-from coterie.group.channel import BufferFull, Channel, ChannelClosed, Delivery, Receiver
+from coterie.group.channel import Channel, Delivery, Receiver
 from coterie.group.members import Address, MergeView, View, ViewId
 from coterie.log import Log
-from coterie.runtime.base import Buffer, Runtime
+from coterie.runtime.base import Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -54,8 +57,6 @@ if TYPE_CHECKING:
     from coterie.cluster.filling import Filling
 
 log = Log(__name__)
-ALARM = "cluster"
-"""The broker's alarm while publishers must wait for the cluster."""
 EVERYWHERE = frozenset((Kind.WIRING, Kind.ADMINISTRATION, Kind.HOME))
 """Events whose senders wait until every broker that serves has applied them."""
 RECORD = "cluster"
@@ -107,17 +108,17 @@ class Core(Receiver):
         self.replies = RemoteReplies(self)
         self.interface = BrokerHandler(self, settings.credit_max)
         self.pending = Pending(self._may_speak)
-        self.local = LocalMessages()
+        self.sending = Sending(self)
+        self.local = self.sending.local
         self.words = Words(self)
+        self.whereabouts = Whereabouts(self)
         self.lease = Lease(runtime, settings.lease, self._ping, self._look)
-        self._place = Place(0, 0)
+        self.place = Place(0, 0)
         """Of the event that is being applied, or was the last."""
-        self._statuses: dict[Address, Status] = {}
+        self.standing = Standing(self)
         self.disks = Disks(self)
         self.everywhere = Everywhere(self)
         self._wall: float | None = None
-        self._sent = 0
-        """Events that we sent; the number of the last."""
         self.last_wall = 0.0
         """Of the last event that was applied."""
         self._late: list[tuple[Place, Address, bytes]] | None = None
@@ -129,7 +130,6 @@ class Core(Receiver):
         self._all_wait = False
         """An event was applied whose sender waits until everybody has."""
         self._soon: list[Callable[[], None]] = []
-        self._draining = False
 
     def attach(self, broker: Broker, channel: Channel) -> None:
         """The broker was made with `interface`; the channel with this as its receiver."""
@@ -157,70 +157,6 @@ class Core(Receiver):
             self.voters = tuple(str(name) for name in voters)
             self.versions.spoken = int(str(record.get("version", 1)))
 
-    # Sending.
-
-    def send(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
-        """An event of ours. It is numbered now, and goes out as soon as it may."""
-        self._sent += 1
-        asked.payload = b"".join(
-            (wire.head(kind, self.runtime.wall(), self._sent, asked.on_disk, self.versions.spoken), *parts)
-        )
-        local = self.local
-        if self.state is State.SERVING and not local.waiting and local.in_order:
-            try:
-                self.channel.send_nowait(asked.payload)
-                local.sent(asked)
-                return
-            except BufferFull:
-                pass
-            except ChannelClosed:
-                return
-        local.wait(asked)
-        if local.waiting_bytes > self.settings.backlog_max:
-            self._alarm()
-        self._drain()
-
-    def in_turn(self, done: Callable[[], None]) -> None:
-        """Something that needs no event, after all answers that are due before it."""
-        self.interface.flush()
-        self.behind_answers(done)
-
-    def behind_answers(self, done: Callable[[], None]) -> None:
-        """After those of all events that are sent, or wait to be."""
-        last = self.local.last()
-        if last is not None:
-            last.after.append(done)
-        else:
-            place, index = self.pending.last()
-            self.pending.answer(place, index, done)
-
-    def _drain(self) -> None:
-        if not self._draining and self.local.waiting and self.state is State.SERVING and self.local.in_order:
-            self._draining = True
-            self.runtime.spawn(self._send_waiting())
-
-    async def _send_waiting(self) -> None:
-        local = self.local
-        try:
-            while self.state is State.SERVING and local.waiting and local.in_order:
-                asked = local.waiting[0]
-                try:
-                    self.channel.send_nowait(asked.payload)
-                    local.sent(asked)
-                except BufferFull:
-                    await self.channel.writable()
-        except ChannelClosed:
-            pass
-        finally:
-            self._draining = False
-            self._alarm()
-
-    def _alarm(self) -> None:
-        backlog = self.local.waiting_bytes
-        blocked = self.broker.alarms.get(ALARM, False)
-        limit = self.settings.backlog_max
-        self.broker.set_alarm(ALARM, self.state is not State.SERVING or backlog > (limit // 2 if blocked else limit))
-
     # What the broker needs to know while an event is applied.
 
     def wall(self) -> float:
@@ -241,7 +177,7 @@ class Core(Receiver):
         return self.state is State.SERVING and bool(self.in_step) and self.in_step[0] == self.us
 
     def when_held(self, call: Callable[[], None]) -> None:
-        self.pending.deliver(self._place, call)
+        self.pending.deliver(self.place, call)
 
     # Receiving.
 
@@ -265,7 +201,7 @@ class Core(Receiver):
         try:
             for delivery in batch:
                 if delivery.multicast:
-                    self._place = Place(self._place.view, delivery.position)
+                    self.place = Place(self.place.view, delivery.position)
                     for message in delivery.messages:
                         self._ordered(delivery.sender, message)
                 else:
@@ -284,7 +220,7 @@ class Core(Receiver):
             self._all_wait = False
             self.everywhere.tell()
         self.pending.look()
-        self._drain()
+        self.sending.drain()
         self.interface.came_back()
 
     def _look(self) -> None:
@@ -300,39 +236,39 @@ class Core(Receiver):
             log.error("an event that cannot be read", sender=sender, error=error)
             return
         if self._late is not None:
-            self._late.append((self._place, sender, bytes(data)))
+            self._late.append((self.place, sender, bytes(data)))
             return
         update = self.update
         if update is not None and update.keeps and sender != self.us and head.kind is not Kind.STATUS:
-            update.keep(self._place, sender, bytes(data))
+            update.keep(self.place, sender, bytes(data))
         elif head.number:
             self._event(sender, head, data)
         else:
-            self._of_members(sender, head.kind, data)
+            self.standing.heard(sender, head.kind, data)
 
     def replay(self, place: Place, sender: Address, data: memoryview) -> None:
         """What was kept during an update, in its turn."""
-        self._place = place
+        self.place = place
         head = wire.read_head(data)
         if head.number:
             self._event(sender, head, data)
         else:
-            self._of_members(sender, head.kind, data)
+            self.standing.heard(sender, head.kind, data)
 
     @property
-    def _follows(self) -> bool:
+    def follows(self) -> bool:
         """Events are applied here."""
         return self.state is State.SERVING or (self.update is not None and self.update.complete)
 
     def _event(self, sender: Address, head: wire.Head, data: memoryview) -> None:
         """One of a broker, in its place of the log. It counts if that broker serves, and it is its next one."""
-        peer = self.handler.peer(sender) if self._follows and self.serves_with(sender) else None
+        peer = self.handler.peer(sender) if self.follows and self.serves_with(sender) else None
         counts = peer is not None and head.number == peer.events + 1
         asked = self.local.back(counts) if sender == self.us and self.local.under_way else None
         if peer is None or not counts:
             return
         peer.events += 1
-        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+        self.advance()
         self._wall = self.last_wall = head.wall
         self._made = 0
         if head.kind in EVERYWHERE:
@@ -357,14 +293,28 @@ class Core(Receiver):
         index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
         if asked.done is not None:
             if asked.everywhere:
-                answer_later = partial(self.pending.answer_when_known, self._place, index, self.progress.index)
+                answer_later = partial(self.pending.answer_when_known, self.place, index, self.progress.index)
             else:
-                answer_later = partial(self.pending.answer, self._place, index)
+                answer_later = partial(self.pending.answer, self.place, index)
             if self.traced is not None:
                 answer_later(partial(self.traced.promised, index))
             answer_later(partial(asked.done, answer))
         for done in asked.after:
-            self.pending.answer(self._place, index, done)
+            self.pending.answer(self.place, index, done)
+
+    def follow(self, step: Callable[[], None]) -> None:
+        """What follows from a place of the log that is no event of a broker: at the time of the log, not of this
+        node's clock, and nothing of it waits for the next event."""
+        self._wall = self.last_wall
+        try:
+            step()
+            self._finish_event()
+        finally:
+            self._wall = None
+
+    def advance(self) -> None:
+        """The log has come one further."""
+        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
 
     def _finish_event(self) -> None:
         while self._soon:
@@ -399,7 +349,7 @@ class Core(Receiver):
 
     def held(self, view: ViewId, position: int, everyone: bool) -> None:
         if view == self.channel.view.id:
-            self.pending.held = max(self.pending.held, Place(self._place.view, position))
+            self.pending.held = max(self.pending.held, Place(self.place.view, position))
             self.pending.look()
 
     def order_ends(self) -> None:
@@ -411,8 +361,8 @@ class Core(Receiver):
         goes_on = self.state is State.SERVING and majority(self.voters, {member.name for member in together})
         self._take_late(goes_on)
         self.members = view.members
-        self._place = Place(self._place.view + 1, 0)
-        self._statuses.clear()
+        self.place = Place(self.place.view + 1, 0)
+        self.standing.view_changed()
         self.update = None  # whoever gave it may be gone; another one begins
         self.updates.view_changed(view)
         if self.state is State.SERVING:
@@ -429,10 +379,10 @@ class Core(Receiver):
                 self._strand()
         self._count_voters()
         if self.state is not State.SERVING:
-            self._stop_filling()
+            self.stop_filling()
             self.update = Update(self)
-            self._send_status()
-        self._told_of_change()
+            self.standing.send_status()
+        self.told_of_change()
         self.interface.came_back()
 
     def _take_late(self, counts: bool) -> None:
@@ -462,7 +412,7 @@ class Core(Receiver):
                 log.warning("a broker is lost", broker=member)
                 self.disks.lost(member)
                 self.everywhere.lost(member)
-            self._lose(lost)
+            self.lose(lost)
             self._save()
         finally:
             store.end()
@@ -470,18 +420,18 @@ class Core(Receiver):
         self.disks.tell_all()
         self.everywhere.tell()
         if self.keeps_time():
-            self.multicast(Kind.HERE, b"{}")
+            self.sending.multicast(Kind.HERE, b"{}")
         if self.filling is not None:
             self.filling.view_changed()
 
-    def _lose(self, lost: Sequence[Address]) -> None:
-        """What they held goes back, and to others, here and now: nothing of it waits for the next event."""
-        self._wall = self.last_wall  # of the log, not of this node's clock
+    def lose(self, lost: Sequence[Address]) -> None:
+        """What they held goes back, and to others, here and now."""
         for member in lost:
-            self.handler.lose(member)
-            self.homes.lose(str(member))
-            self._finish_event()
-        self._wall = None
+            self.follow(partial(self._lose, member))
+
+    def _lose(self, member: Address) -> None:
+        self.handler.lose(member)
+        self.homes.lose(str(member))
 
     def _give_up(self) -> None:
         """What this broker has is not complete, and there is no majority that it could get the rest from."""
@@ -489,7 +439,7 @@ class Core(Receiver):
         self.why = "no majority is left of those who brought this broker up to date"
         self.progress = self._goal
         self.lease.stop()
-        self._alarm()
+        self.sending.alarm()
         self._cut_off(self.why)
 
     def _strand(self) -> None:
@@ -499,7 +449,7 @@ class Core(Receiver):
         self.why = f"{there or 'nobody'} of the voters {', '.join(self.voters)}: that is no majority"
         log.warning("no majority: publishers are blocked", why=self.why)
         self.lease.stop()
-        self._alarm()
+        self.sending.alarm()
 
     def _begin_lease(self) -> None:
         if self.traced is not None:
@@ -511,7 +461,7 @@ class Core(Receiver):
         members = [member for member in self.in_step if member.name in self.voters]
         self.channel.count_holders(members, len(self.voters) // 2 + 1)
 
-    def _told_of_change(self) -> None:
+    def told_of_change(self) -> None:
         self.versions.settle(self.voters, [member.name for member in self.in_step])
         if self.traced is not None:
             self.traced.state()
@@ -520,118 +470,38 @@ class Core(Receiver):
 
     # Those who are not in step.
 
-    def _send_status(self) -> None:
-        live = self.state is State.STRANDED
-        status = Status(
-            self.progress, self.cluster, self.voters, self.settings.size, live, self.damaged, self.updating,
-            self.broker.empty, self.versions.newest, self.versions.spoken, self.settings.dispatch, self.era,
-        )  # fmt: skip
-        self.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(self.channel.view.id)}))
-
-    def multicast(self, kind: Kind, data: bytes) -> None:
-        """Something about members, not about queues: it counts whatever was lost."""
-        payload = wire.head(kind, self.runtime.wall(), 0) + data
-
-        async def send() -> None:
-            try:
-                await self.channel.send(payload)
-            except ChannelClosed:
-                pass
-
-        self.runtime.spawn(send())
-
-    def _of_members(self, sender: Address, kind: Kind, data: memoryview) -> None:
-        try:
-            said: Any = wire.decode_json(data[wire.HEAD :])
-            if kind is Kind.STATUS:
-                if said["view"] == str(self.channel.view.id):  # else another one comes
-                    self._status(sender, Status.from_json(said))
-            elif kind is Kind.READY:
-                if said["view"] == str(self.channel.view.id):
-                    self.versions.heard(sender.name, int(str(said.get("speaks", 1))))
-                    self._ready(sender, Progress(*said["cut"]), said["queues"])
-            elif kind is Kind.FILLED:
-                self._filled(sender, Progress(*said["cut"]), said["queues"])
-            elif kind is Kind.WHOLE:
-                self._whole(sender, Progress(*said["cut"]))
-            elif kind is Kind.VOTER:
-                self._enfranchise(sender, str(said["name"]), said["voters"])
-            elif kind is Kind.FORGET:
-                self._forget(sender, str(said["name"]), said["voters"])
-        except (PeerError, KeyError, TypeError, AssertionError) as error:
-            log.error("a member says what nobody understands", sender=sender, error=repr(error))
-
-    def _status(self, sender: Address, status: Status) -> None:
-        if self.state is State.SERVING:
-            if sender != self.us and sender not in self.in_step:
-                if status.cluster and status.cluster != self.cluster:
-                    log.error("a broker of another cluster wants to join", broker=sender, its=status.cluster)
-                elif status.dispatch != self.settings.dispatch:
-                    log.error(
-                        "a broker with another cluster.dispatch wants to join", broker=sender, its=status.dispatch
-                    )
-                elif status.speaks < self.versions.spoken:
-                    log.error("a broker that is too old wants to join: upgrade it", broker=sender, speaks=status.speaks)
-                elif self.in_step[0] == self.us:
-                    self.updates.begin(sender)
-            return
-        if sender == self.us and self.update is not None:
-            self.update.from_here()
-        self._statuses[sender] = status
-        members = self.channel.view.members
-        if all(member in self._statuses for member in members):
-            found = decide(members, self._statuses)
-            if isinstance(found, Beginning):
-                self._begin(found)
-            else:
-                self.why = found.why
-                log.info("the cluster waits", why=found.why)
-                self._told_of_change()
-
-    def _begin(self, found: Beginning) -> None:
-        """Enough have come together, and all of them have decided the same."""
-        if self.us in found.in_step:
-            self.in_step = list(found.in_step)
-            self.catching_up.clear()
-            self.cluster, self.voters = found.cluster, found.voters
-            self.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
-            self.era = Era.of(self.channel.view, self.channel.view.members)
-            self.versions.begin(self._statuses, found.in_step)
-            self._serve()
-        else:
-            assert self.update is not None
-            self.update.from_here()
-        if self.us == found.source:
-            for member in self.channel.view.members:
-                if member not in found.in_step:
-                    self.updates.begin(member)
-        self._statuses.clear()
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         """With a majority, in step or catching up."""
         self.state = State.SERVING
         self.why = ""
         self.update = None
-        self._lose([address for address in self.handler.peers if not self.serves_with(address)])
+        self.lose([address for address in self.handler.peers if not self.serves_with(address)])
         for home in self.homes.strangers(self.servants):
             self.homes.lose(home)
         self.disks.begin()
         self.everywhere.begin()
-        self.pending.held = max(self.pending.held, self._place)
-        self._members_changed()
-        self._alarm()
+        self.pending.held = max(self.pending.held, self.place)
+        self.members_changed()
+        self.sending.alarm()
         log.info("the broker serves", members=len(self.in_step), voters=",".join(self.voters))
         self.pending.look()
-        self._drain()
+        self.sending.drain()
 
-    def _members_changed(self) -> None:
+    def members_changed(self) -> None:
         """Others are in step, catch up or vote."""
         self._save()
         self._begin_lease()
         self._count_voters()
         self.disks.tell_all()
         self.everywhere.tell()
-        self._told_of_change()
+        self.told_of_change()
+
+    def voters_changed(self) -> None:
+        """One votes no more."""
+        self._disk_matters = True
+        self._save()
+        self._begin_lease()
+        self._count_voters()
 
     def updated(
         self, progress: Progress, era: Era, cluster: str, voters: tuple[str, ...], in_step: list[Address],
@@ -643,83 +513,10 @@ class Core(Receiver):
         self.progress, self.era, self.cluster, self.voters, self.last_wall = progress, era, cluster, voters, wall
         self.in_step, self.catching_up = in_step, catching_up
 
-    def _ready(self, sender: Address, cut: Progress, queues: list[int]) -> None:
-        """One that was updated knows of all messages, and serves from here on."""
-        if not self._follows or sender in self.in_step:
-            return
-        if sender in self.catching_up:
-            self._lose([sender])  # it has begun anew
-        self.catching_up[sender] = cut
-        self.handler.peer(sender).unready = {*queues}
-        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-        log.info("a broker catches up", broker=sender)
-        if sender == self.us:
-            assert self.filling is not None
-            self._serve()
-            self.filling.begin()
-        else:
-            self._members_changed()
-
-    def _filled(self, sender: Address, cut: Progress, queues: list[int]) -> None:
-        """One that catches up has got all messages of these queues: its consumers may have some."""
-        if self._follows and self.catching_up.get(sender) == cut:
-            self._wall = self.last_wall
-            self.handler.peer(sender).ready(queues)
-            self._finish_event()
-            self._wall = None
-            if sender == self.us:
-                self.interface.queues_ready()
-
-    def _whole(self, sender: Address, cut: Progress) -> None:
-        """One has everything, and is in step from here on. If it has no vote, it will get one (franchise.py)."""
-        if not self._follows or self.catching_up.get(sender) != cut:
-            return
-        del self.catching_up[sender]
-        members = {*self.in_step, sender}
-        self.in_step = [member for member in self.members if member in members]
-        self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-        log.info("a broker is in step", broker=sender)
-        if sender == self.us:
-            self.updating = self.damaged = False
-            self._stop_filling()
-        self._members_changed()
-
-    def _stop_filling(self) -> None:
+    def stop_filling(self) -> None:
         if self.filling is not None:
             self.filling.stop()
             self.filling = None
-
-    def _enfranchise(self, sender: Address, name: str, voters: object) -> None:
-        if not self._follows:
-            return
-        there = any(member.name == name for member in self.in_step)
-        if there and voters == list(self.voters) and name not in self.voters:
-            self.voters = tuple(sorted((*self.voters, name)))
-            self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-            log.info("a broker votes from now on", name=name)
-            self._members_changed()
-        if sender == self.us:
-            self.franchise.decided()
-
-    def _forget(self, sender: Address, name: str, voters: object) -> None:
-        if not self._follows:
-            return
-        why = refusal(self, sender, name) if voters == list(self.voters) else CHANGED
-        if not why:
-            self.voters = tuple(voter for voter in self.voters if voter != name)
-            if sender.name == name:
-                self.franchise.resigned.add(sender)
-            self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-            self.disks.awaited_by(sender)
-            self._disk_matters = True
-            self._save()
-            self._begin_lease()
-            self._count_voters()
-            log.warning("a voter is forgotten", name=name, by=sender)
-            self._told_of_change()
-        if sender == self.us:
-            index = self.progress.index if self.broker.store.durable else 0
-            self.forgetting.decided(name, why, partial(self.pending.answer, self._place, index))
 
     # Beginning and end.
 
@@ -735,12 +532,16 @@ class Core(Receiver):
         await self.channel.close()
         self.lease.stop()
         self.state, self.why = State.DRAINED, why
-        self._alarm()
-        self._told_of_change()
+        self.sending.alarm()
+        self.told_of_change()
 
     @property
     def serves(self) -> bool:
         return self.state is State.SERVING
+
+    @property
+    def stranded(self) -> bool:
+        return self.state is State.STRANDED
 
     @property
     def servants(self) -> list[Address]:
@@ -756,7 +557,7 @@ class Core(Receiver):
     def closed(self, why: str) -> None:
         self.state = State.JOINING
         self.why = why
-        self._alarm()
+        self.sending.alarm()
         self._cut_off(why)
 
     def _cut_off(self, why: str) -> None:
@@ -777,10 +578,10 @@ class Core(Receiver):
             log.warning("this broker begins anew", why=why)
         self.state = State.JOINING
         self._cut_off(why)
-        self._sent = 0
+        self.sending.begin_anew()
         self.handler.peers.clear()
         self.interface.attach(self.broker, self.handler.peer(self.us))
-        self._stop_filling()
+        self.stop_filling()
         self.updating = True
         self._goal = self.progress = to
         self.cluster, self.voters = cluster, voters

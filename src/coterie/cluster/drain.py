@@ -77,7 +77,7 @@ class Drain:
     async def _in_turn(self) -> None:
         """Until whatever is under way now has come back, and is answered."""
         passed: Future[None] = self._core.runtime.future()
-        self._core.in_turn(lambda: passed.set_result(None))
+        self._core.sending.in_turn(lambda: passed.set_result(None))
         while not self._cut_off and not passed.done():
             await self._change()
 

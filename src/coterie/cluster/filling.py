@@ -239,7 +239,7 @@ class Filling:
 
     def _say(self, kind: Kind, **more: object) -> None:
         said = {"cut": [self.cut.epoch, self.cut.index], **more}
-        self._core.multicast(kind, wire.encode_json(said))
+        self._core.sending.multicast(kind, wire.encode_json(said))
 
 
 def _in_order(messages: Iterable[Hollow]) -> dict[int, list[Hollow]]:

@@ -72,7 +72,7 @@ class Forgetting:
         if why:
             self._answer(name, why)
         else:
-            core.multicast(Kind.FORGET, wire.encode_json({"name": name, "voters": list(core.voters)}))
+            core.sending.multicast(Kind.FORGET, wire.encode_json({"name": name, "voters": list(core.voters)}))
 
     def decided(self, name: str, why: str, when_safe: Callable[[Callable[[], None]], None]) -> None:
         """Our word has had its place in the log."""

@@ -44,7 +44,7 @@ class Franchise:
     def _propose(self, name: str) -> None:
         if name == self._proposed == self._candidate():
             core = self._core
-            core.multicast(Kind.VOTER, wire.encode_json({"name": name, "voters": list(core.voters)}))
+            core.sending.multicast(Kind.VOTER, wire.encode_json({"name": name, "voters": list(core.voters)}))
 
     def decided(self) -> None:
         """A proposal of ours has had its place in the log, and counted or not."""

@@ -244,7 +244,10 @@ def enqueue(queue: Queue, messages: list[Message], asked: Asked | None) -> None:
             if asked is not None:
                 asked.refuse(refused)
             queue.refuse(refused)
-    queue.enqueue(messages)
+    if queue.window is not None:
+        queue.window.take(messages)
+    else:
+        queue.enqueue(messages)
 
 
 def sort_out(queue: Queue, messages: list[Message]) -> tuple[list[Message], list[Message]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.broker import records
 from coterie.broker.specs import ExchangeSpec, QueueSpec
 from coterie.cluster.consumers import Getter, Holder, Peer, Subscriber
-from coterie.cluster.snapshot import Json, Told, owner_of, peer_of, read_chunk
+from coterie.cluster.snapshot import Json, Told, owner_of, peer_of, read_chunk, read_ids
 from coterie.cluster.wire import Routes
 from coterie.replication.replica import restore
 
@@ -59,6 +59,8 @@ class Installation:
             vhost.add_binding(records.binding_of(binding)[1])
 
     def chunk(self, data: memoryview) -> None:
+        if read_ids(data, self._handler.queues):
+            return
         now = self._broker.runtime.now()
         number, entries = read_chunk(data, self._handler.queues, self._routes, self.messages, now)
         self._entries[number] += entries
@@ -72,7 +74,13 @@ class Installation:
                     continue
                 queue = self._handler.queues[said["number"]]
                 entries = self._entries.pop(said["number"])
+                leases = said.get("leases", [])
+                by_position = {entry.position: entry for entry in entries} if leases else {}
+                for record in leases:
+                    queue.leases.restore(record, by_position)
                 queue.restore(entries, said["next"])
+                for lease in queue.leases:
+                    queue.leases.save(lease)
                 if store in queue.observers:
                     store.enqueued(queue, entries)
                     held = [entry for entry in entries if entry.holder is not None]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.amqp.codes import NOT_FOUND
 from coterie.broker import records
+from coterie.broker.leases import Gone, LeaseStep
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Routed
 from coterie.broker.transaction import Transaction
@@ -66,6 +67,7 @@ class MessageHandler(QueueObserver):
             Kind.SHARE: self._share,
             Kind.REPLICATE: self._replicate,
             Kind.HOME: self._home,
+            Kind.LEASE: self._lease,
         }
 
     def peer(self, address: Address) -> Peer:
@@ -177,6 +179,21 @@ class MessageHandler(QueueObserver):
         if entry is not None and not no_ack:
             peer.hold(number, holder, [entry])
         return entry
+
+    def _lease(self, peer: Peer, data: memoryview, asked: Asked | None) -> object:
+        said: Any = wire.decode_json(data[wire.HEAD :])
+        try:
+            number, step = said["queue"], LeaseStep.of(said["step"])
+        except (KeyError, TypeError) as error:
+            raise Malformed(f"no step of a lease: {error!r}") from None
+        queue = self.queues.get(number)
+        if queue is None:
+            return Gone(f"the queue of the lease '{step.name}' is gone")
+        try:
+            answer = step.apply(queue)
+        except ProtocolError as error:
+            return error
+        return None if asked is None else answer.shape()
 
     def _transaction(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
         answers, lists = wire.decode_transaction(data, wire.HEAD, self._routes)

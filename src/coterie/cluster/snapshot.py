@@ -7,13 +7,17 @@ noted with the outline.
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.broker import records
 from coterie.broker.entry import Entry
+from coterie.broker.seen import Run
 from coterie.broker.switchboard import PREDECLARED
 from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
 from coterie.cluster.hollow import Hollow
@@ -33,6 +37,8 @@ CHUNK = 500
 _CHUNK = struct.Struct(">QIII")
 """A chunk has this head (the queue's number, how many entries, kinds of messages, and messages that were told before),
 then all entries, all kinds, and the places where those others were told."""
+_SEEN = 2**32 - 1
+"""Instead of how many entries: message ids follow."""
 _ENTRY = struct.Struct(">QIIdH?")
 """Position, size of the body, deliveries, seconds left, which kind of message, redelivered."""
 _KIND = struct.Struct(">HIB?q")
@@ -54,6 +60,8 @@ class Cut(NamedTuple):
     queues: list[tuple[int, list[Entry]]]
     noted: dict[Entry, tuple[bool, int]]
     """Of those that were ever given to somebody: redelivered, deliveries."""
+    seen: list[tuple[int, Iterator[tuple[bool, Run]]]]
+    """Message ids that queues remember, by the number of the queue."""
 
 
 # Cutting.
@@ -73,7 +81,10 @@ def cut(broker: Broker, handler: MessageHandler) -> Cut:
         for entry in found
         if entry.deliveries or entry.redelivered
     }
-    return Cut(outline, entries, noted)
+    seen = [
+        (queue.incarnation, queue.window.runs()) for queue in queues if queue.window is not None and queue.home is None
+    ]
+    return Cut(outline, entries, noted, seen)
 
 
 def _vhost(vhost: Vhost, handler: MessageHandler) -> Json:
@@ -110,6 +121,7 @@ def _queue(queue: Queue, handler: MessageHandler) -> Json:
         "active": [_key(consumer) for consumer in queue.consumers if consumer.active],
         "ownership": None if handler.owners is None else _ownership(handler.owners.of(queue)),
         "replica": None if queue.replica is None else queue.replica.record(queue),
+        "leases": queue.leases.records(),
     }
 
 
@@ -192,6 +204,27 @@ def chunks(found: Cut, now: float) -> Iterator[bytes]:
     for number, entries in found.queues:
         for first in range(0, len(entries), CHUNK):
             yield _chunk(number, entries[first : first + CHUNK], found.noted, told, now)
+    for number, runs in found.seen:
+        while some := [*islice(runs, CHUNK)]:
+            yield _CHUNK.pack(number, _SEEN, 0, 0) + _told_ids(some)
+
+
+def _told_ids(runs: list[tuple[bool, Run]]) -> bytes:
+    return json.dumps(
+        [[persistent, run.number, run.wall, base64.b64encode(run.ids).decode()] for persistent, run in runs]
+    ).encode()
+
+
+def read_ids(data: memoryview, queues: dict[int, Queue]) -> bool:
+    """A chunk of message ids goes where they belong; False: it is no such chunk."""
+    number, count, _, _ = _CHUNK.unpack_from(data)
+    if count != _SEEN:
+        return False
+    window = queues[number].window
+    if window is not None:
+        told = json.loads(bytes(data[_CHUNK.size :]))
+        window.restore([(persistent, Run(at, wall, base64.b64decode(ids))) for persistent, at, wall, ids in told])
+    return True
 
 
 def _chunk(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from coterie.broker.leases import Lease
 from coterie.broker.traced import name_of, pairs
 from coterie.cluster.consumers import Getter, Subscriber
 from coterie.cluster.snapshot import outline
@@ -19,6 +20,7 @@ from coterie.trace import Json
 
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
     from coterie.broker.queue import Queue
     from coterie.cluster.core import Core
 
@@ -86,6 +88,17 @@ class ClusterTrace:
             vhost=None if queue.vhost.name == "/" else queue.vhost.name,
         )  # fmt: skip
 
+    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+        """They go to somebody who reads in bulk; through a lease as often as it likes."""
+        positions = [entry.position for entry, _ in rows]
+        sums: list[Json] = [crc32(message.body) for _, message in rows]
+        ranges = pairs(positions)
+        self._trace.emit(
+            "read", queue=name_of(queue), first=min(positions), last=max(positions), count=len(positions),
+            ranges=ranges if len(ranges) > 1 else None, sums=sums, lease=None if lease is None else lease.name,
+            vhost=None if queue.vhost.name == "/" else queue.vhost.name,
+        )  # fmt: skip
+
     def promised(self, index: int) -> None:
         """A client is about to hear that what it asked for has been done; `index`: that it is on disk up to there."""
         self._trace.emit("promise", number=index or None)
@@ -112,10 +125,13 @@ def _holders(queue: Queue, owner: str) -> int:
         if isinstance(consumer, Subscriber)
     )
     held = [(position, _holder(entry.holder)) for position, entry in sorted(queue.entries.items()) if entry.holder]
-    return _sum([consumers, held, owner])
+    leases = sorted((lease.name, lease.id, lease.user, lease.session, lease.next) for lease in queue.leases)
+    return _sum([consumers, held, owner, *([leases] if leases else [])])
 
 
 def _holder(holder: object) -> str:
     if isinstance(holder, (Subscriber, Getter)):
         return f"{type(holder).__name__} {holder.number} of {holder.peer.address}"
+    if isinstance(holder, Lease):
+        return f"Lease {holder.name} {holder.id}"
     return type(holder).__name__

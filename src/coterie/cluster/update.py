@@ -161,4 +161,4 @@ class Update:
             "view": str(core.channel.view.id), "speaks": core.versions.newest, "cut": [cut.epoch, cut.index],
             "queues": filling.unready,
         }  # fmt: skip
-        core.multicast(Kind.READY, wire.encode_json(said))
+        core.sending.multicast(Kind.READY, wire.encode_json(said))

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.publish import Routed
 
-VERSION = 1
+VERSION = 2
 """The newest version of events that this code speaks."""
 OLDEST = 1
 """And the oldest: a cluster can be upgraded from there, one broker after the other."""
+
+
+LEASES = 2
+"""The version from which on there are leases."""
 
 
 class Kind(IntEnum):
@@ -54,6 +58,8 @@ class Kind(IntEnum):
     """A step of another cluster's link."""
     HOME = 16
     """What the home of a queue has decided, that others cannot know."""
+    LEASE = 17
+    """A step of a named lease; since version 2."""
     STATUS = 20
     """Of one that is not in step: it wants to be updated, or to begin with others."""
     READY = 21

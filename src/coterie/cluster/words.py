@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from coterie.cluster.filling import ASK, BODIES, answer
 from coterie.cluster.remote_replies import WORDS as REPLIES
 from coterie.cluster.update import UPDATE
+from coterie.cluster.whereabouts import WHERE
 from coterie.group.channel import BufferFull, ChannelClosed
 from coterie.log import Log
 
@@ -76,6 +77,8 @@ class Words:
             elif what == BODIES:
                 if core.filling is not None:
                     core.filling.bodies(data[1:])
+            elif what == WHERE:
+                core.whereabouts.heard(sender, data[1:])
             elif what in REPLIES:
                 core.replies.heard(sender, data)
             else:

@@ -22,6 +22,7 @@ from coterie.broker.storage import Store
 from coterie.broker.users import Users
 from coterie.broker.vhost import Vhost
 from coterie.cluster.core import Core
+from coterie.console.pace import Pace
 from coterie.console.rates import Reading, Samples
 from coterie.console.settings import ConsoleSettings
 from coterie.durations import Durations
@@ -74,9 +75,14 @@ class Context:
     started: float = 0.0
     """By the wall clock."""
     samples: Samples = field(init=False)
+    pace: Pace = field(init=False)
+    """Of those who read streams."""
+    url: str = ""
+    """Where readers of streams reach it."""
 
     def __post_init__(self) -> None:
         self.started = self.runtime.wall()
+        self.pace = Pace(self.settings.stream_share, self.settings.stream_readers_max)
         self.samples = Samples(self.settings.samples_kept, self.settings.sample_interval / 2)
 
     # Waiting for what the broker decides.

@@ -46,6 +46,7 @@ QUEUE_COUNTERS: Final = (
     ("coterie_queue_messages_expired_total", "Whose time was over", "expired"),
     ("coterie_queue_messages_evicted_total", "Dropped because the queue was too long", "evicted"),
     ("coterie_queue_messages_refused_total", "Not taken because the queue was full", "refused"),
+    ("coterie_queue_messages_duplicate_total", "Dropped because their message id was seen before", "duplicates"),
     ("coterie_queue_messages_dead_lettered_total", "Sent to the dead-letter exchange", "dead_lettered"),
 )
 """Per queue: the metric, what it is, and the queue's counter."""
@@ -145,6 +146,7 @@ async def _totals(context: Context, out: Exposition) -> None:
         out.family(f"rabbitmq_global_messages_{name}_total", "counter", help, [(PROTOCOL, value)])
     for name, help, value in (
         ("messages_refused", "Publishes that a full queue did not take", queues.refused),
+        ("messages_duplicate", "Publishes whose message id a queue had seen before", queues.duplicates),
         ("messages_dead_lettered", "Messages sent to dead-letter exchanges", queues.dead_lettered),
         ("messages_rejected", "Messages rejected for good", queues.rejected),
         ("messages_expired", "Messages whose time was over", queues.expired),

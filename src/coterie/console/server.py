@@ -18,15 +18,18 @@ from typing import Final
 from aiohttp import web
 
 from coterie.amqp.codes import ACCESS_REFUSED, NAMES, NOT_FOUND, RESOURCE_LOCKED
+from coterie.broker.leases import Gone
 from coterie.broker.users import TAGS, User, is_loopback
 from coterie.console import (
     api_access,
     api_broker,
     api_clients,
     api_cluster,
+    api_leases,
     api_messages,
     api_policies,
     api_replication,
+    api_streams,
     api_wiring,
     metrics,
     page,
@@ -73,7 +76,8 @@ class Console:
         app = web.Application(client_max_size=context.settings.body_max, middlewares=[guard])
         routes = [
             *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
-            *api_policies.ROUTES, *api_replication.ROUTES, ("GET", "/", page.show),
+            *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES,
+            ("GET", "/", page.show),
         ]  # fmt: skip
         for method, path, handler in routes:
             app.router.add_route(method, path, self._logged_in(handler))
@@ -123,7 +127,8 @@ class Console:
             response = await self._answered(request, handler)
         finally:
             self._answering -= 1
-        response.headers.update(HEADERS)
+        if not response.prepared:
+            response.headers.update(HEADERS)
         return response
 
     async def _answered(self, request: web.Request, handler: Plain) -> web.StreamResponse:
@@ -137,6 +142,8 @@ class Console:
             if refused.status == 401:
                 response.headers["WWW-Authenticate"] = 'Basic realm="Coterie", charset="UTF-8"'
             return response
+        except Gone as error:
+            return _error(410, "gone", str(error))
         except ProtocolError as error:
             status = STATUSES.get(error.reply_code, 400)
             word = "bad_request" if status == 400 else NAMES[error.reply_code].lower()

@@ -24,6 +24,17 @@ class ConsoleSettings:
     )
     sample_interval: float = setting(5.0, "time between two samples, of which rates are made", unit="s", minimum=0.05)
     samples_kept: int = setting(4, "samples that are kept", minimum=2)
+    advertise: str = setting(
+        "", "URL by which readers of streams reach this console, as https://host:port; empty: where it listens"
+    )
+    stream_chunk: int = setting(1 << 20, "bodies in one batch of a bulk read", unit="bytes", minimum=1)
+    stream_share: float = setting(
+        0.2, "part of the node's time for readers of streams together, while it has other things to do", minimum=0.01
+    )
+    stream_readers_max: int = setting(32, "bulk reads that are being answered; more get 503", minimum=1)
+    stream_patience: float = setting(
+        1.0, "time that a bulk read waits until this node has come as far as it was asked for", unit="s", minimum=0
+    )
     hosts: tuple[str, ...] = setting(
         (), "names that the node is asked for by clients on its own host, a proxy for one, besides localhost; *: any"
     )

@@ -81,6 +81,7 @@ def queue_shape(context: Context, queue: Queue) -> Shape:
         "durable": spec.durable, "auto_delete": spec.auto_delete, "exclusive": spec.exclusive,
         "arguments": plain(spec.arguments), "policy": queue.policy, "operator_policy": queue.operator_policy,
         "messages": queue.ready + unacked, "messages_ready": queue.ready, "messages_unacknowledged": unacked,
+        "messages_leased": queue.leases.count,
         "message_bytes": queue.bytes, "message_bytes_ready": queue.ready_bytes,
         "message_bytes_unacknowledged": queue.bytes - queue.ready_bytes,
         "message_bytes_ram": queue.pager.resident, "messages_paged_out": queue.pager.paged,
@@ -97,6 +98,7 @@ def queue_detail(context: Context, queue: Queue) -> Shape:
     return queue_shape(context, queue) | {
         "consumer_details": [consumer_shape(consumer) for consumer in queue.consumers],
         "counters": queue.counters.as_dict(),
+        "message_ids": None if queue.window is None else len(queue.window),
         "effective_limits": {
             name: value
             for name, value in (
@@ -104,6 +106,7 @@ def queue_detail(context: Context, queue: Queue) -> Shape:
                 ("max-length-bytes", limits.max_bytes), ("overflow", limits.overflow),
                 ("dead-letter-exchange", limits.dead_exchange), ("dead-letter-routing-key", limits.dead_key),
                 ("delivery-limit", limits.delivery_limit),
+                ("deduplicate-length", limits.deduplicate_length), ("deduplicate-ttl", limits.deduplicate_ttl),
             )
             if value is not None
         },

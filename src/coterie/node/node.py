@@ -147,6 +147,7 @@ class Node:
             await console.start(endpoint(listen.console, "listen.console"))
             self.closing.append(console.stop)
             self.console = console
+            self._tell_where(console)
         if self.core is not None:
             await self.core.connect()
         self.links.start()
@@ -166,6 +167,17 @@ class Node:
         name, data, settings = self.config.name, self.config.data, self.config.console
         parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
         return Console(Context(name, data, *parts, settings, core=self.core, drain=self.drain, links=self.links))
+
+    def _tell_where(self, console: Console) -> None:
+        """Readers of streams are sent to this console, too."""
+        at, advertise = console.endpoint, self.config.advertise
+        host = at.host
+        if at.host in ("0.0.0.0", "::"):
+            host = advertise or self.config.bind.rpartition(":")[0]
+        url = self.config.console.advertise or f"http://{f'[{host}]' if ':' in host else host}:{at.port}"
+        console.context.url = url
+        if self.core is not None:
+            self.core.whereabouts.here(url)
 
     @property
     def endpoints(self) -> list[Endpoint]:

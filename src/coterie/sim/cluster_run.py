@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 
 from coterie.sim.broker_run import BrokerSimulation
 from coterie.sim.cluster_node import ClusterHost
+from coterie.sim.lease_readers import LeaseReader
 from coterie.sim.node import Node
 from coterie.sim.plan import Plan
 from coterie.sim.result import Result
 from coterie.trace import Event, Json
 
+_READING = 1.0
+"""Seconds after which readers of leases begin."""
 _HUSH = 2.0
 """Seconds in which what is under way arrives."""
 
@@ -26,6 +29,7 @@ class ClusterSimulation(BrokerSimulation):
 
     def __init__(self, plan: Plan, sink: Callable[[Event], None] | None = None) -> None:
         self._count = itertools.count()
+        self._readers: list[LeaseReader] = []
         super().__init__(plan, sink)
 
     def _make_hosts(self) -> Mapping[str, ClusterHost]:
@@ -37,6 +41,22 @@ class ClusterSimulation(BrokerSimulation):
             nodes.append(Node(self.world, self.fabric, name))
             hosts[name] = ClusterHost(nodes[-1], dict(self.plan.stack), nodes)
         return hosts
+
+    def _play(self) -> None:
+        leased = self.plan.channel.get("leases")
+        for queue in leased if isinstance(leased, list) else []:
+            reader = LeaseReader(self.world, self.hosts, str(queue), self.memory, self._complain_of_lease)
+            self._readers.append(reader)
+            self.world.at(_READING, self.world.nature, reader.step)
+        super()._play()
+
+    def _complain_of_lease(self, text: str) -> None:
+        self.result.violations.append(("B3", text))
+
+    def _drain(self) -> None:
+        for reader in self._readers:
+            reader.ending = True
+        super()._drain()
 
     def _starts(self) -> int:
         """A transient message is promised nothing once a majority may have been lost: so it is never asked for."""

@@ -1,6 +1,7 @@
 """The profile `cluster`: three or five brokers that are one, and clients that do everything on any of them.
 
-What clients do is as in the profile `broker`. More brokers may join later. Brokers are killed, lose power, are stopped
+What clients do is as in the profile `broker`; and readers lease messages of some queues, read them from any broker,
+retire them, crash, and take over. More brokers may join later. Brokers are killed, lose power, are stopped
 and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
 power fails for all of them. In the end all brokers serve, everything is consumed, and what was confirmed must have been
 found.
@@ -35,6 +36,7 @@ DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 RULES = (
     "given", "given.redelivered", "promise", "promise.disk", "replica", "replica.updated",
     "serving.joining", "serving.serving", "serving.stranded",
+    "lease.acquire", "lease.read", "lease.retire", "lease.release", "lease.take", "lease.end",
     "home.given", "home.refused", "home.missing", "own.given",
 )  # fmt: skip
 """What happens in some run."""
@@ -71,6 +73,8 @@ def cluster_plan(seed: int) -> Plan:
     if homes:
         more = client_bursts(homely, clients, [*homes, *own], begin, quiet_at)
         deeds = [each for each in client_actions(homely, clients, homes, begin, quiet_at) if each.kind in DEEDS]
+    reading = random.Random(f"cluster/{seed}/leases")
+    leased = sorted(reading.sample(names, reading.choice((0, 1, 2))))
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
@@ -84,6 +88,7 @@ def cluster_plan(seed: int) -> Plan:
             "unbound": rng.random() < 0.2,
             "homes": homes,
             "own": bool(own),
+            "leases": leased,
         },
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),

@@ -1,0 +1,451 @@
+"""Named leases of a queue: messages that are one reader's, whatever becomes of its processes.
+
+A lease is a holder, as a consumer is, that belongs to no connection and to no broker. What it takes from the ready ones
+gets an *offset*, which counts what the lease has ever taken: so a range of offsets names the same messages for ever,
+in whichever order positions were ready. Each step (`LeaseStep`) is one decision that every broker takes alike, and
+what a lease is then is kept in one unit with what happened to its messages.
+
+| step    | what happens to messages                                  | to the lease                        |
+|---------|-----------------------------------------------------------|-------------------------------------|
+| acquire | ready ones, as consumers would get them: ACQUIRED         | it begins, if there is none         |
+| retire  | those below an offset: accepted                           |                                     |
+| release | those from an offset on: READY again, flagged redelivered |                                     |
+| take    |                                                           | another session may change it       |
+| end     | all: READY again, flagged redelivered                     | it ends, when it holds nothing more |
+
+One step concerns `lease_rows_max` messages at most; its answer says whether there is more to do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
+from coterie.broker import records
+from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
+    from coterie.broker.queue import Queue
+    from coterie.broker.storage import Record
+
+ACQUIRE: Final = "acquire"
+RETIRE: Final = "retire"
+RELEASE: Final = "release"
+TAKE: Final = "take"
+END: Final = "end"
+NAME_MAX: Final = 255
+"""Characters of the name of a lease, and of a session."""
+PIECES_MAX: Final = 10_000
+"""Pieces of one lease: it takes nothing more while it has so many."""
+
+
+class Gone(ProtocolError):
+    """What is asked about was there, and will never be again."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(NOT_FOUND, text)
+
+
+class Piece(NamedTuple):
+    """Neighbours: their offsets and positions rise together, and all of them have the same flag."""
+
+    offset: int
+    first: int
+    last: int
+    redelivered: bool
+
+    @property
+    def stop(self) -> int:
+        """The offset behind it."""
+        return self.offset + self.last - self.first + 1
+
+    def cut(self, first: int, stop: int) -> Piece:
+        """The part with offsets from `first` up to, and without, `stop`."""
+        begin, end = max(first, self.offset), min(stop, self.stop)
+        shift = self.first - self.offset
+        return Piece(begin, begin + shift, end - 1 + shift, self.redelivered)
+
+
+class Lease:
+    """One of them; to its messages it is the holder."""
+
+    __slots__ = ("bytes", "count", "id", "name", "next", "pieces", "queue", "session", "since", "user")
+
+    def __init__(self, queue: Queue, name: str, id: int, user: str, session: str, since: int) -> None:
+        self.queue = queue
+        self.name = name
+        self.id = id
+        """No other lease of any queue has or had it."""
+        self.user = user
+        self.session = session
+        """Who may change it."""
+        self.since = since
+        """Milliseconds since 1970."""
+        self.next = 0
+        """The offset of what it takes next."""
+        self.pieces: list[Piece] = []
+        """What it holds, by rising offsets."""
+        self.count = 0
+        self.bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.name} of {self.queue.name}: {self.count}>"
+
+    @property
+    def first(self) -> int:
+        """The lowest offset that it holds."""
+        return self.pieces[0].offset if self.pieces else self.next
+
+    def add(self, offset: int, entry: Entry) -> None:
+        """The entry, which is in the queue, is held with that offset, which is above all others."""
+        pieces = self.pieces
+        if pieces:
+            last = pieces[-1]
+            if last.stop == offset and last.last + 1 == entry.position and last.redelivered == entry.redelivered:
+                pieces[-1] = Piece(last.offset, last.first, entry.position, last.redelivered)
+            else:
+                pieces.append(Piece(offset, entry.position, entry.position, entry.redelivered))
+        else:
+            pieces.append(Piece(offset, entry.position, entry.position, entry.redelivered))
+        self.count += 1
+        self.bytes += entry.size
+
+    def between(self, first: int, stop: int) -> Iterator[Piece]:
+        """What it holds of these offsets, `stop` not among them."""
+        pieces = self.pieces
+        at = max(bisect_right(pieces, first, key=lambda piece: piece.offset) - 1, 0)
+        while at < len(pieces) and pieces[at].offset < stop:
+            if pieces[at].stop > first:
+                yield pieces[at].cut(first, stop)
+            at += 1
+
+    def entries(self, pieces: Sequence[Piece]) -> list[Entry]:
+        live = self.queue.entries
+        return [live[position] for piece in pieces for position in range(piece.first, piece.last + 1)]
+
+    def drop(self, first: int, stop: int, entries: Sequence[Entry]) -> None:
+        """It holds these entries, which are those between the offsets, no more."""
+        kept: list[Piece] = []
+        for piece in self.pieces:
+            if piece.stop <= first or piece.offset >= stop:
+                kept.append(piece)
+            else:
+                if piece.offset < first:
+                    kept.append(piece.cut(piece.offset, first))
+                if piece.stop > stop:
+                    kept.append(piece.cut(stop, piece.stop))
+        self.pieces = kept
+        self.count -= len(entries)
+        self.bytes -= sum(entry.size for entry in entries)
+
+    def record(self) -> Record:
+        return {
+            "queue": self.queue.incarnation, "name": self.name, "id": self.id, "user": self.user,
+            "session": self.session, "since": self.since, "next": self.next,
+            "pieces": [[*each] for each in self.pieces],
+        }  # fmt: skip
+
+    def shape(self, pieces: bool = True) -> dict[str, Any]:
+        """As tools and readers are told."""
+        found: dict[str, Any] = {
+            "vhost": self.queue.vhost.name, "queue": self.queue.name, "incarnation": self.queue.incarnation,
+            "name": self.name, "id": self.id, "user": self.user, "session": self.session, "since": self.since,
+            "first": self.first, "next": self.next, "count": self.count, "bytes": self.bytes,
+            "first_position": min((piece.first for piece in self.pieces), default=None),
+            "last_position": max((piece.last for piece in self.pieces), default=None),
+        }  # fmt: skip
+        return found | {"pieces": [[*each] for each in self.pieces]} if pieces else found
+
+
+class Leases:
+    """Of one queue."""
+
+    __slots__ = ("_by_name", "_queue", "bytes", "count")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._by_name: dict[str, Lease] = {}
+        self.count = 0
+        """Messages that any of them holds."""
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter([*self._by_name.values()])
+
+    def get(self, name: str) -> Lease | None:
+        return self._by_name.get(name)
+
+    # Steps.
+
+    def begin(self, name: str, user: str, session: str) -> Lease:
+        vhost = self._queue.vhost
+        since = int(vhost.cluster.wall() * 1000)
+        lease = self._by_name[name] = Lease(self._queue, name, vhost.new_incarnation(), user, session, since)
+        return lease
+
+    def hold(self, lease: Lease, entries: list[Entry]) -> None:
+        """Ready ones, in the order in which it takes them."""
+        queue = self._queue
+        again = 0
+        for entry in entries:
+            lease.add(lease.next, entry)
+            lease.next += 1
+            entry.deliveries += 1
+            again += entry.redelivered
+        self._count(len(entries), sum(entry.size for entry in entries))
+        queue.lanes.pull(entries)
+        queue.lease(entries, lease)
+        queue.leased()
+        queue.counters.got += len(entries)
+        queue.counters.redelivered += again
+        if queue.expiry.mortal:
+            queue.expiry.arm()  # there may be another head
+
+    def retire(self, lease: Lease, stop: int, most: int) -> bool:
+        """Accept what is below the offset; whether there is more of it."""
+        pieces, more = _limited(lease.between(0, stop), most)
+        if pieces:
+            entries = lease.entries(pieces)
+            traced = self._queue.vhost.traced
+            if traced is not None:
+                traced.retiring(lease, entries)
+            self._drop(lease, pieces[0].offset, pieces[-1].stop, entries)
+            self._queue.apply_accept(entries)
+        return more
+
+    def release(self, lease: Lease, first: int, most: int) -> bool:
+        """Give back what is from the offset on, the highest first; whether there is more of it."""
+        pieces, more = _limited_back([*lease.between(first, lease.next)], most)
+        if pieces:
+            entries = lease.entries(pieces)
+            self._drop(lease, pieces[0].offset, pieces[-1].stop, entries)
+            self._queue.leased()
+            self._queue.apply_release(entries, redelivered=True)
+        return more
+
+    def _drop(self, lease: Lease, first: int, stop: int, entries: list[Entry]) -> None:
+        lease.drop(first, stop, entries)
+        self._count(-len(entries), -sum(entry.size for entry in entries))
+
+    def _count(self, count: int, size: int) -> None:
+        self.count += count
+        self.bytes += size
+
+    def end(self, lease: Lease) -> None:
+        del self._by_name[lease.name]
+        self._save(lease.name, None)
+
+    def end_all(self) -> None:
+        """The queue is gone, with what they held."""
+        for lease in self:
+            self.end(lease)
+        self.count = self.bytes = 0
+
+    # What is kept.
+
+    def save(self, lease: Lease) -> None:
+        self._save(lease.name, lease.record())
+
+    def _save(self, name: str, record: Record | None) -> None:
+        queue, store = self._queue, self._queue.vhost.store
+        if store in queue.observers:
+            store.save(records.LEASE, records.key_of(queue.vhost.name, queue.name, name), record)
+
+    def records(self) -> list[Record]:
+        return [lease.record() for lease in self._by_name.values()]
+
+    def restore(self, record: dict[str, Any], entries: dict[int, Entry]) -> None:
+        """As the store kept it, or another broker has it. `entries`: what is in the queue, by position."""
+        lease = Lease(
+            self._queue, record["name"], record["id"], record["user"], record["session"], record["since"]
+        )  # fmt: skip
+        for piece in (Piece(*each) for each in record["pieces"]):
+            for position in range(piece.first, piece.last + 1):
+                entry = entries.get(position)
+                if entry is not None:  # else it was transient
+                    entry.holder = lease
+                    entry.redelivered = piece.redelivered
+                    lease.add(piece.offset + position - piece.first, entry)
+        lease.next = record["next"]
+        self._by_name[lease.name] = lease
+        self._count(lease.count, lease.bytes)
+
+
+def _limited(pieces: Iterator[Piece], most: int) -> tuple[list[Piece], bool]:
+    """The first of them, up to so many messages; and whether others follow."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if most <= 0:
+            return found, True
+        size = piece.stop - piece.offset
+        found.append(piece if size <= most else piece.cut(piece.offset, piece.offset + most))
+        if size > most:
+            return found, True
+        most -= size
+    return found, False
+
+
+def _limited_back(pieces: list[Piece], most: int) -> tuple[list[Piece], bool]:
+    """The last of them."""
+    found: list[Piece] = []
+    more = False
+    for piece in reversed(pieces):
+        if most <= 0:
+            more = True
+            break
+        size = piece.stop - piece.offset
+        found.append(piece if size <= most else piece.cut(piece.stop - most, piece.stop))
+        more = size > most
+        most -= size
+    return found[::-1], more
+
+
+# Decisions.
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStep:
+    """What somebody wants of a lease."""
+
+    do: str
+    name: str
+    user: str
+    operator: bool = False
+    """It may do to anybody's lease what operators do."""
+    session: str | None = None
+    """None: none in particular, as somebody who releases it from outside."""
+    id: int | None = None
+    """Of the lease that is meant; None: whichever has the name."""
+    rows: int | None = None
+    bytes: int | None = None
+    after: int | None = None
+    """Take something only if this is the next offset."""
+    first: int = 0
+    """Positions to take from there on, or offsets to release."""
+    last: int | None = None
+    """Positions to take up to there."""
+    upto: int = 0
+    """Offsets below it are retired."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def of(said: dict[str, Any]) -> LeaseStep:
+        """Raises TypeError or KeyError for what is none."""
+        return LeaseStep(**{field.name: said[field.name] for field in fields(LeaseStep) if field.name in said})
+
+    def apply(self, queue: Queue) -> Answer:
+        """Raises ProtocolError; nothing has happened then."""
+        store = queue.vhost.store
+        lease = self._find(queue)
+        queue.expiry.used()
+        store.begin()
+        try:
+            return self._do(queue, lease)
+        finally:
+            store.end()
+
+    def _find(self, queue: Queue) -> Lease | None:
+        """The lease, if whoever asks may do that to it."""
+        lease = queue.leases.get(self.name)
+        if lease is None:
+            if self.do != ACQUIRE:
+                raise ProtocolError(NOT_FOUND, f"no lease '{self.name}' of {queue.what}")
+            if self.id is not None:
+                raise Gone(f"the lease '{self.name}' of {queue.what} has ended")
+            self._check_new(queue)
+            return None
+        if lease.user != self.user and not self.operator:
+            raise ProtocolError(
+                ACCESS_REFUSED,
+                f"the lease '{self.name}' of {queue.what} is that of the user '{lease.user}': only an administrator "
+                "may change it",
+            )
+        if self.id is not None and self.id != lease.id:
+            raise Gone(f"the lease '{self.name}' of {queue.what} has ended, and another one of that name begun")
+        free = self.do == TAKE or (self.session is None and self.do in (RELEASE, END))
+        if not free and self.session != lease.session:
+            raise ProtocolError(
+                RESOURCE_LOCKED, f"the lease '{self.name}' of {queue.what} is with another session: take it over first"
+            )
+        return lease
+
+    def _check_new(self, queue: Queue) -> None:
+        if queue.home is not None or queue.spec.exclusive:
+            raise ProtocolError(
+                PRECONDITION_FAILED, f"{queue.what} cannot be leased: it ends with a connection, or with one broker"
+            )
+        if len(queue.leases) >= queue.vhost.settings.leases_max:
+            raise ProtocolError(PRECONDITION_FAILED, f"{queue.what} has too many leases (broker.leases_max)")
+
+    def _do(self, queue: Queue, lease: Lease | None) -> Answer:
+        leases, most = queue.leases, queue.vhost.settings.lease_rows_max
+        acquired, more, new = 0, False, lease is None
+        if lease is None:
+            lease = leases.begin(self.name, self.user, self.session or "")
+        before = lease.count, lease.next, lease.session
+        if self.do == ACQUIRE:
+            if self.after is None or self.after == lease.next:
+                entries, more = self._select(queue, lease, most)
+                acquired = len(entries)
+                if entries:
+                    leases.hold(lease, entries)
+        elif self.do == RETIRE:
+            more = leases.retire(lease, self.upto, most)
+        elif self.do == TAKE:
+            lease.session = self.session or ""
+        else:
+            more = leases.release(lease, self.first if self.do == RELEASE else 0, most)
+            if self.do == END and not more:
+                leases.end(lease)
+                return Answer(lease, 0, False)
+        if new or (lease.count, lease.next, lease.session) != before:
+            leases.save(lease)
+        return Answer(lease, acquired, more)
+
+    def _select(self, queue: Queue, lease: Lease, most: int) -> tuple[list[Entry], bool]:
+        """Ready ones in their order; and whether there may be others."""
+        if len(lease.pieces) >= PIECES_MAX:
+            return [], True
+        most = most if self.rows is None else min(most, self.rows)
+        immediate = queue.cluster.immediate
+        now = queue.vhost.runtime.now() if immediate and queue.expiry.mortal else None
+        entries: list[Entry] = []
+        size = 0
+        for lane in queue.lanes.lanes():
+            for entry in lane:
+                if entry.holder is not None or entry.position < self.first:
+                    continue
+                if self.last is not None and entry.position > self.last:
+                    break
+                if now is not None and entry.expires is not None and entry.expires <= now:
+                    continue
+                if len(entries) >= most:
+                    return entries, True
+                if self.bytes is not None and entries and size + entry.size > self.bytes:
+                    return entries, True
+                entries.append(entry)
+                size += entry.size
+        return entries, False
+
+
+class Answer(NamedTuple):
+    """Of a step that was taken."""
+
+    lease: Lease
+    acquired: int
+    more: bool
+    """There is, or may be, more to do: ask again."""
+
+    def shape(self) -> dict[str, Any]:
+        """At once: a lease changes."""
+        place = self.lease.queue.vhost.cluster.place()
+        return self.lease.shape() | {"acquired": self.acquired, "more": self.more, "at": place}
