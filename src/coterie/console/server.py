@@ -1,7 +1,8 @@
 """The console's front door: aiohttp, inside the node's own loop.
 
-Promises: nobody is answered without logging in, but for metrics; a browser's request that another site made changes
-nothing; bodies and requests are bounded; every error is JSON, {"error", "reason"}, and no error takes the node along.
+Promises: nobody is answered without logging in, but for metrics and probes; a browser's request that another site made
+changes nothing; bodies and requests are bounded; every error is JSON, {"error", "reason"}, and no error takes the node
+along.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from coterie.console import (
 )
 from coterie.console.ask import Ask, Handler, Refused, answer
 from coterie.console.context import Context, Late
+from coterie.console.probes import PROBES
 from coterie.errors import CoterieError, ProtocolError, UserError
 from coterie.log import Log
 from coterie.runtime.base import Endpoint
@@ -85,6 +87,8 @@ class Console:
             app.router.add_route(method, path, self._logged_in(handler, always=True))
         for path, per_object in (("/metrics", False), ("/metrics/per-object", True)):
             app.router.add_route("GET", path, self._metrics(per_object))
+        for path, probe in PROBES:
+            app.router.add_route("GET", path, self._probe(probe))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
 
     async def start(self, endpoint: Endpoint) -> None:
@@ -229,6 +233,12 @@ class Console:
         async def handle(request: web.Request) -> web.StreamResponse:
             text = await metrics.collect(self.context, per_object)
             return web.Response(body=text.encode("utf-8", "replace"), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+        return handle
+
+    def _probe(self, probe: Callable[[Context], web.Response]) -> Plain:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return probe(self.context)
 
         return handle
 
