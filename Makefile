@@ -136,13 +136,17 @@ campaign: setup ## Thousands of simulated runs on Spark, into out/campaign; agai
 			|| { code=$$?; [ $$code = 1 ] || break; }; \
 	done; exit $$code
 
-docs: setup ## Write docs/settings.md anew from the code, and check every link
+docs: setup ## Write what is written from the code (settings, diagrams, dashboard) anew, check every link, make out/site
 	@$(BIN)/coterie settings --markdown >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+	@$(BIN)/python scripts/diagrams.py
+	@$(BIN)/python scripts/dashboard.py
 	@$(BIN)/python scripts/check_links.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "docs: out/site/index.html"
 
 # The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
 lock: ## Pin the newest versions of everything (needs uv)
-	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra console --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra console --extra docs --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
 	echo setuptools | uv pip compile - --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(BUILD_LOCK)
