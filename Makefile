@@ -26,7 +26,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-browser setup-tools demo test unit lint format bench chaos fuzz campaign \
-	conformance docs lock clean
+	conformance docs wheel lock clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -143,6 +143,9 @@ docs: setup ## Write what is written from the code (settings, diagrams, dashboar
 	@$(BIN)/python scripts/check_links.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "docs: out/site/index.html"
+
+wheel: setup ## Build the wheel and the source distribution into dist/
+	@$(BIN)/python -m hatchling build
 
 # The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
 lock: ## Pin the newest versions of everything (needs uv)
