@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import aio_pika
@@ -228,3 +229,20 @@ def test_what_a_cluster_confirmed_is_there_when_a_broker_was_killed(connect: Con
 def test_a_cluster_of_no_brokers_is_refused() -> None:
     with pytest.raises(UserError, match="1 to 9 brokers, not 0"), coterie.testing.cluster(0):
         pass
+
+
+def test_one_that_lost_its_majority_is_alive_and_not_ready() -> None:
+    def answer(node: EmbeddedBroker, path: str) -> tuple[int, str]:
+        try:
+            with urlopen(f"{node.console}{path}") as response:
+                return response.status, response.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+
+    with coterie.testing.cluster(2, console=True) as cluster:
+        assert [answer(node, "/health/ready")[0] for node in cluster] == [200, 200]
+        cluster[1].kill()
+        cluster[0].wait_until_it_serves_no_more()
+        status, told = answer(cluster[0], "/health/ready")
+        assert (status, "majority" in told) == (503, True)
+        assert answer(cluster[0], "/health/live")[0] == 200

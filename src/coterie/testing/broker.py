@@ -210,18 +210,23 @@ class EmbeddedBroker:
 
     def wait_until_it_serves(self, timeout: float = 30.0) -> None:
         """A broker that stands alone does; one of a cluster must have found a majority, and be in step with it."""
-        self._do(self._serves(timeout), timeout + PATIENCE)
+        self._do(self._serves(True, timeout), timeout + PATIENCE)
 
-    async def _serves(self, timeout: float) -> None:
+    def wait_until_it_serves_no_more(self, timeout: float = 30.0) -> None:
+        """One of a cluster that has lost its majority: publishers are blocked, and new clients turned away."""
+        self._do(self._serves(False, timeout), timeout + PATIENCE)
+
+    async def _serves(self, wanted: bool, timeout: float) -> None:
         node, watch = self._running(), self._watch
         core = node.core
         if core is None or watch is None:
             return
         try:
             async with asyncio.timeout(timeout):
-                await watch.until(lambda: core.serves)
+                await watch.until(lambda: core.serves is wanted)
         except TimeoutError:
-            raise TimeoutError(f"{self.name} does not serve after {timeout:g} s: {core.why}") from None
+            what = f"does not serve: {core.why}" if wanted else "still serves"
+            raise TimeoutError(f"after {timeout:g} s {self.name} {what}") from None
 
     # What is done to it.
 
