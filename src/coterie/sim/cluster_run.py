@@ -20,6 +20,8 @@ _READING = 1.0
 """Seconds after which readers of leases begin."""
 _HUSH = 2.0
 """Seconds in which what is under way arrives."""
+_HUSHES = 3
+"""So often that is waited for."""
 
 
 class ClusterSimulation(BrokerSimulation):
@@ -79,10 +81,13 @@ class ClusterSimulation(BrokerSimulation):
         for host in self.hosts.values():
             if host.core is not None:
                 host.core.lease.stop()
-        self.world.run(self.world.time + _HUSH)
+        live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
+        for _ in range(_HUSHES):
+            self.world.run(self.world.time + _HUSH)
+            if not any(count for channel in live for count in channel.stack.held().values()):
+                break  # what a timer said in between would have to become stable, too
         for reader in self._readers:
             reader.look_back()
-        live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
         held: dict[str, Json] = {str(channel.local): dict(channel.stack.held()) for channel in live}
         self.world.emit("end", live=[str(channel.local) for channel in live], held=held)
         for channel in live:
