@@ -20,8 +20,8 @@ _READING = 1.0
 """Seconds after which readers of leases begin."""
 _HUSH = 2.0
 """Seconds in which what is under way arrives."""
-_HUSHES = 3
-"""So often that is waited for."""
+_MOMENT = 0.1
+"""Seconds between two looks at what is still under way: owners of queues pass them on again and again."""
 
 
 class ClusterSimulation(BrokerSimulation):
@@ -82,10 +82,10 @@ class ClusterSimulation(BrokerSimulation):
             if host.core is not None:
                 host.core.lease.stop()
         live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
-        for _ in range(_HUSHES):
-            self.world.run(self.world.time + _HUSH)
-            if not any(count for channel in live for count in channel.stack.held().values()):
-                break  # what a timer said in between would have to become stable, too
+        end = self.world.time + 2 * _HUSH
+        self.world.run(self.world.time + _HUSH)
+        while any(any(channel.stack.held().values()) for channel in live) and self.world.time < end:
+            self.world.run(self.world.time + _MOMENT)
         for reader in self._readers:
             reader.look_back()
         held: dict[str, Json] = {str(channel.local): dict(channel.stack.held()) for channel in live}
