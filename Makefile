@@ -26,7 +26,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-browser setup-tools demo test unit lint format bench chaos fuzz campaign \
-	conformance docs lock clean
+	conformance docs wheel lock clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -136,13 +136,20 @@ campaign: setup ## Thousands of simulated runs on Spark, into out/campaign; agai
 			|| { code=$$?; [ $$code = 1 ] || break; }; \
 	done; exit $$code
 
-docs: setup ## Write docs/settings.md anew from the code, and check every link
+docs: setup ## Write what is written from the code (settings, diagrams, dashboard) anew, check every link, make out/site
 	@$(BIN)/coterie settings --markdown >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+	@$(BIN)/python scripts/diagrams.py
+	@$(BIN)/python scripts/dashboard.py
 	@$(BIN)/python scripts/check_links.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "docs: out/site/index.html"
+
+wheel: setup ## Build the wheel and the source distribution into dist/
+	@$(BIN)/python -m hatchling build
 
 # The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
 lock: ## Pin the newest versions of everything (needs uv)
-	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra console --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra console --extra docs --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
 	echo setuptools | uv pip compile - --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(BUILD_LOCK)

@@ -159,9 +159,9 @@ KINDS: dict[str, str] = {
     "inventory": "at rest: what a queue holds; data.ready, data.held, data.next",
     "serving": "a clustered broker serves or not, and with whom; data.state, data.cluster, data.voters, data.members: "
     "who is in step, data.epoch, data.number: events of the log that it has applied",
-    "replica": "what a clustered broker has after an event of the log that a majority holds; data.epoch, data.number, "
-    "data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, data.voters, "
-    "data.updated: it got its state from another broker",
+    "replica": "what a clustered broker has after an event of the log that a majority holds; data.epoch, data.era, "
+    "data.number, data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, "
+    "data.voters, data.updated: it got its state from another broker",
     "given": "a clustered broker hands messages to a client; data.redelivered, data.sums",
     "read": "messages go to somebody who reads them in bulk; data.sums; data.holder, or data.lease: by which lease",
     "promise": "a client is told that what it asked for was done; data.number: that it is on disk up to this event",

@@ -23,7 +23,7 @@ LAUNCH = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
 """Chromium reads commands from descriptor 3, and answers on 4."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 KEYS = {
     "Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowDown": (40, ""), "ArrowUp": (38, ""),
     "End": (35, ""), "Home": (36, ""), "ArrowRight": (39, ""), "/": (191, "/"), " ": (32, " "), "Backspace": (8, ""),

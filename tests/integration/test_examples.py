@@ -110,6 +110,39 @@ def test_members_complete_their_transactions_before_a_joiner_gets_the_state() ->
     assert "the same accounts everywhere: True" in lines
 
 
+def test_workers_share_a_queue_and_one_that_dies_leaves_its_job_to_others() -> None:
+    assert lines_of("work_queue.py") == [
+        "30 jobs are in the queue",
+        "a worker dies at job 7, after 7 others",
+        "job 7 comes again, and says so",
+        "30 jobs are done, each of them once",
+    ]
+
+
+def test_celery_goes_on_when_the_broker_that_it_talks_to_is_killed() -> None:
+    assert lines_of("celery_cluster.py") == [
+        "three brokers, one worker, the first result: 1",
+        "kill -9: the first broker is gone, in the middle of it",
+        "60 tasks sent, 60 results, none missing",
+    ]
+
+
+def test_a_test_suite_with_a_broker_inside_passes() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "coterie.pytest_plugin", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, str(EXAMPLES / "test_embedded.py")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.splitlines()[-1].startswith("3 passed"), done.stdout
+
+
+def test_every_example_says_how_it_is_run_and_is_listed() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    for path in sorted(EXAMPLES.glob("*.py")):
+        how = [line for line in path.read_text().split('"""')[1].splitlines() if line.startswith("python ")]
+        assert how, path.name
+        assert all(f"`{line}`" in listed for line in how), path.name
+
+
 def test_every_example_is_run_here() -> None:
     text = Path(__file__).read_text()
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in text] == []
@@ -119,7 +152,9 @@ def test_the_five_lines_of_the_readme_run_as_they_stand() -> None:
     readme = (EXAMPLES.parent / "README.md").read_text()
     lines = readme.split("```python\n")[1].split("```")[0]
     # A port of this test's own, and nobody else there: alone in its group, a member hears itself.
-    lines = lines.replace('preset("reliable", STATIC', 'preset("reliable", TCP={"bind_port": 0}, STATIC')
+    stack = 'preset("total-order", '
+    assert stack in lines
+    lines = lines.replace(stack, f'{stack}TCP={{"bind_port": 0}}, ')
     lines = lines.replace('"10.0.0.2:7800", "10.0.0.3:7800"', "")
     program = f"""
 import asyncio

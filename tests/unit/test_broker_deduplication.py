@@ -25,7 +25,7 @@ LENGTH: Table = {"x-deduplicate-length": 1000}
 
 def send(rig: Rig, *ids: str, **more: object) -> None:
     """One batch; each message's body is its id."""
-    made = [Publish(message(each, message_id=each or None, **more)) for each in ids]
+    made = [Publish(message(each, message_id=each, **more)) for each in ids]  # type: ignore[arg-type]
     confirmed: list[bool] = []
     rig.vhost.publish(made, lambda: confirmed.append(True))
     rig.run()
@@ -105,7 +105,7 @@ def test_what_is_no_window_is_refused(value: object) -> None:
 
 def test_a_dead_letter_and_a_moved_message_are_no_duplicates() -> None:
     rig = Rig()
-    retry = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    retry: Table = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
     rig.declare("later", retry)
     queue = rig.declare(arguments={**LENGTH, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "later"})
     send(rig, "a")

@@ -72,6 +72,16 @@ def test_if_nobody_was_followed_the_one_that_came_furthest_is_as_good_as_the_oth
     assert found.source == A
 
 
+def test_one_whose_update_was_cut_off_tells_with_whom_it_was() -> None:
+    """A went on with C, and B with C; then C was updated by those who served in B's view."""
+    statuses = {A: went_on(5, 90, "4@a", "a", "c"), B: went_on(5, 20, "4@b", "b", "c")}
+    assert isinstance(decide((A, B), statuses), Waiting)
+    statuses[C] = replace(went_on(5, 15, "4@b", "b", "c"), updating=True)
+    found = decide((A, B, C), statuses)
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step) == (B, (B,))
+
+
 def test_who_was_followed_is_waited_for_if_only_the_absent_can_tell() -> None:
     d, voters = Address("d", 1), ("a", "b", "c", "d", "e")
     left, right = ("a", "b", "c"), ("c", "d", "e")

@@ -19,6 +19,13 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert [name for name in sorted(pages) if f"({name})" not in index] == []
 
 
+def test_the_diagrams_of_the_protocols_are_what_the_protocols_do() -> None:
+    folder = ROOT / "docs" / "img" / "protocols"
+    drawn = runpy.run_path(str(ROOT / "scripts" / "diagrams.py"))["render"]()
+    kept = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
+    assert kept == drawn, "run `python scripts/diagrams.py`"
+
+
 def test_every_decision_is_listed() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = (folder / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""The publisher of the Spark sink over TLS: whom it trusts, and what it says of others."""
+"""The sink and the source of Spark over TLS: whom it trusts, and what it says of others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 from test_tls import Authority
 
 from coterie.errors import UserError
 from coterie.spark.link import Refused
 from coterie.spark.options import Login, Server
 from coterie.spark.publisher import Brokers, Bulk, Publisher
+from coterie.spark.source import QueueStream
+from coterie.spark.source_options import SourceOptions
 
 
 @pytest.fixture
@@ -23,56 +27,44 @@ def ours(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def server(ours: Authority) -> Iterator[Server]:
-    """A node that speaks AMQP over TLS alone."""
+def doors(ours: Authority) -> Iterator[tuple[Server, str]]:
+    """A node that speaks nothing without TLS: where its AMQP is, and its console."""
     files = ours.member("node")
     command = [
-        sys.executable,
-        "-m",
-        "coterie",
-        "node",
-        "--json",
-        "--amqp",
-        "",
-        "--amqps",
-        "127.0.0.1:0",
-        "--console",
-        "",
-    ]
-    process = subprocess.Popen(
-        [*command, "--tls-cert", files["tls_cert"], "--tls-key", files["tls_key"]], stdout=subprocess.PIPE, text=True
-    )
+        sys.executable, "-m", "coterie", "node", "--json", "--amqp", "", "--amqps", "127.0.0.1:0", "--console",
+        "127.0.0.1:0", "--console-tls", "true", "--tls-cert", files["tls_cert"], "--tls-key", files["tls_key"],
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     text = ""
     while not text.rstrip().endswith("}"):
         line = process.stdout.readline()
         assert line, "the node did not start"
         text += line
-    (where,) = [value for value in _texts(json.loads(text)) if value.startswith("amqps://") or "127.0.0.1:" in value]
-    yield Server("amqps", "127.0.0.1", int(where.rpartition(":")[2]))
+    told = json.loads(text)
+    yield Server("amqps", "127.0.0.1", int(told["amqp"][0].rpartition(":")[2])), f"https://{told['console']}"
     process.terminate()
     process.communicate(timeout=60)
 
 
-def _texts(found: object) -> Iterator[str]:
-    if isinstance(found, str):
-        yield found
-    elif isinstance(found, dict):
-        for value in found.values():
-            yield from _texts(value)
-    elif isinstance(found, list):
-        for value in found:
-            yield from _texts(value)
-
-
-def test_a_broker_is_trusted_by_its_authority_and_by_its_name(server: Server, ours: Authority, tmp_path: Path) -> None:
+def test_a_broker_is_trusted_by_its_authority_and_by_its_name(
+    doors: tuple[Server, str], ours: Authority, tmp_path: Path
+) -> None:
+    server, console = doors
+    theirs = Authority(tmp_path, "theirs").ca
     with Publisher(Brokers((server,), Login("guest", "guest", tls_ca=ours.ca, tls_hostname=False))) as publisher:
         publisher.flush()
         assert publisher.connections == 1
     with pytest.raises(Refused, match=r"its certificate is not trusted: .*see tlsCa"):
-        Publisher(Brokers((server,), Login("guest", "guest", tls_ca=Authority(tmp_path, "theirs").ca)))
+        Publisher(Brokers((server,), Login("guest", "guest", tls_ca=theirs)))
     with pytest.raises(Refused, match=r"its certificate is not trusted: .*127.0.0.1"):
         Publisher(Brokers((server,), Login("guest", "guest", tls_ca=ours.ca)))
+    for ca, text in ((ours.ca, "no queue 'q' in vhost '/'"), (theirs, "nobody could answer for 0.1 s.*[cC]ertificate")):
+        options = {"servers": console, "queue": "q", "tlsCa": ca, "tlsHostname": "false", "connectTimeout": "100ms"}
+        reader = QueueStream(SourceOptions.of(options), StructType([]))
+        with pytest.raises(UserError, match=text):
+            reader.latestOffset({}, ReadAllAvailable())
+        reader.stop()
 
 
 @pytest.mark.parametrize(

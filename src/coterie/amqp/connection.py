@@ -412,6 +412,11 @@ class Connection(StreamHandler, FrameHandler):
             self.outbox.flush()
             self._stream.close()
 
+    def cut(self) -> None:
+        """End it now, and drop what was to be sent."""
+        if self._stream is not None:
+            self._stream.abort()
+
     @property
     def over(self) -> bool:
         return self.state in ("closing", "closed")

@@ -50,7 +50,7 @@ class UpdatedReplicas(Property[State]):
             right = state.right.get(place)
             if right is not None and _said(event) != _said(right):
                 text = (
-                    f"{address(event)} was updated, and after event {place[2]} of epoch {place[1]} it has not what "
+                    f"{address(event)} was updated, and after event {place[3]} of epoch {place[1]} it has not what "
                     f"{address(right)} has: {difference(_said(event), _said(right))}"
                 )
                 state.found.add(text, right, event)

@@ -1,7 +1,8 @@
 """Accounts of clustered brokers (`replica`): what several of them say of one place of the log must be the same.
 
 A place is the number of events that were applied, in one epoch of one cluster; an account is given only when a
-majority holds that place, so there is one truth about it.
+majority holds that place, so there is one truth about it. Where a majority has lost what its disks did not have yet,
+an epoch may begin a second time: so it is named together with the view in which it began.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from coterie.audit.fold import BY_RUN, Found, Property, Violation
 from coterie.audit.lives import address
 from coterie.trace import Event, Json
 
-Place = tuple[str, int, int]
+Place = tuple[str, int, str, int]
+"""Cluster, epoch, the view in which that began, number."""
 
 
 @dataclass(slots=True)
@@ -25,7 +27,7 @@ class State:
 def place_of(event: Event) -> Place | None:
     cluster, epoch, number = (event.data.get(name) for name in ("cluster", "epoch", "number"))
     if isinstance(cluster, str) and isinstance(epoch, int) and isinstance(number, int):
-        return cluster, epoch, number
+        return cluster, epoch, str(event.data.get("era", "")), number
     return None
 
 
@@ -58,7 +60,7 @@ class SameAccounts(Property[State]):
                 mine = self.picks(accounts[who])
                 if mine != right and who not in reported:
                     reported.add(who)
-                    where = f"after event {place[2]} of epoch {place[1]}"
+                    where = f"after event {place[3]} of epoch {place[1]}"
                     text = f"{where} {who} and {first} differ: {difference(mine, right)}"
                     found.add(text, accounts[first], accounts[who])
         return found.close()

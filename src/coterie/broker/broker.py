@@ -14,6 +14,7 @@ from coterie.amqp.codes import NOT_ALLOWED
 from coterie.broker import records
 from coterie.broker.cluster import Cluster, NullCluster
 from coterie.broker.counters import Counters
+from coterie.broker.observer import QueueObserver
 from coterie.broker.recovery import rebuild
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.storage import NullStore, Record, Recovered, Store
@@ -56,6 +57,8 @@ class Broker:
         self.alarms: dict[str, bool] = {DISK: False, MEMORY: False}
         self.record_changed: list[Callable[[str, str, Record | None], None]] = []
         """Called with kind, key and the record, or None if it is gone."""
+        self.observers: list[QueueObserver] = []
+        """Of every queue that is made from now on, in vhosts that are made from now on."""
         self.deleting_vhost: list[Callable[[Vhost], None]] = []
         """Called before a vhost ends: its connections are to be closed."""
         self.gone = Counters()
@@ -92,17 +95,21 @@ class Broker:
 
     def stop(self, done: Callable[[], None]) -> None:
         """Timers end, and the store is closed. Front doors are closed before."""
+        self.stop_timers()
+        if self.traced is None:
+            self.store.close(done)
+        else:
+            self.traced.inventory(self.vhosts.values())
+            self.store.close(self.traced.stopped(done))
+
+    def stop_timers(self) -> None:
+        """Nothing happens by itself any more."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 queue.stop()
-        if self.traced is None:
-            self.store.close(done)
-        else:
-            self.traced.inventory(self.vhosts.values())
-            self.store.close(self.traced.stopped(done))
 
     # Vhosts.
 
@@ -211,6 +218,7 @@ class Broker:
         if self.traced is not None:
             vhost.traced = self.traced
             vhost.observers.append(self.traced)
+        vhost.observers += self.observers
         self.vhosts[name] = vhost
         return vhost
 

@@ -39,6 +39,9 @@ class Reason(Enum):
 class QueueObserver:
     """Does nothing; override what you care for."""
 
+    def opened(self, queue: Queue) -> None:
+        """The queue has come to be, and has its observers; its vhost has it after this turn."""
+
     def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
         """New entries, with rising positions. Those that a limit evicts at once come too, and are dequeued after."""
 

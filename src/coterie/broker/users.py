@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from coterie.amqp.codes import ACCESS_REFUSED
 from coterie.amqp.tables import decode_table
-from coterie.broker.passwords import NOTHING, SALT_SIZE, Hash, given, hashed
+from coterie.broker.passwords import NOTHING, SALT_SIZE, SCRYPT, Hash, given, hashed
 from coterie.broker.storage import Store
 from coterie.broker.topic_permissions import TopicPermissions, Topics, topics_from_record, topics_to_record
 from coterie.errors import ProtocolError, UserError
@@ -33,6 +33,8 @@ log = Log(__name__)
 USER: Final = "user"
 """The kind of their records in the store."""
 GUEST: Final = "guest"
+GUEST_PASSWORD: Final = Hash(SCRYPT, "AAAAAAAAAAAAAAAAAAAAAC1erSUadLMN45lXFt0ozMrxirn/TSkvdhrpNSukFExB")
+"""`guest`, with a salt of zeros: known to everybody, good for this host only, and no reason to hash at every start."""
 ADMINISTRATOR: Final = "administrator"
 TAGS: Final = (ADMINISTRATOR, "monitoring", "policymaker", "management")
 NAME_MAX: Final = 255
@@ -191,9 +193,8 @@ class Users:
             except UserError as error:
                 log.warning("a user is lost", why=str(error))
         if not self._users and self._settings.guest:
-            password = hashed(GUEST.encode(), bytes(SALT_SIZE))  # known to everybody, and good for this host only
             everything = {"/": Permissions(".*", ".*", ".*")}
-            guest = self._users[GUEST] = User(GUEST, password, (ADMINISTRATOR,), everything)
+            guest = self._users[GUEST] = User(GUEST, GUEST_PASSWORD, (ADMINISTRATOR,), everything)
             self._store.save(USER, GUEST, guest.to_record())
 
     # Looking.

@@ -96,6 +96,8 @@ class Vhost(Switchboard):
             queue.observers.append(self.store)
             self.store.opened(queue)
         queue.observers += self.observers
+        for observer in self.observers:
+            observer.opened(queue)
         self.cluster.opened(queue)
         if self.traced is not None:
             self.traced.declared(queue)

@@ -571,7 +571,7 @@ class Core(Receiver):
         self.interface.clear()
         self.disks.clear()
 
-    def reset(self, why: str, to: Progress, cluster: str, voters: tuple[str, ...]) -> None:
+    def reset(self, why: str, to: Progress, era: Era, cluster: str, voters: tuple[str, ...]) -> None:
         """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.
         Until that is complete it has nothing, but knows who has all that it had."""
         if self.state is State.STRANDED:
@@ -584,6 +584,6 @@ class Core(Receiver):
         self.stop_filling()
         self.updating = True
         self._goal = self.progress = to
-        self.cluster, self.voters = cluster, voters
+        self.era, self.cluster, self.voters = era, cluster, voters
         self._save()
         self.broker.wipe()

@@ -71,9 +71,9 @@ class ClusterTrace:
                 holders[name_of(queue)] = _holders(queue, "" if owner is None else str(owner.address))
         wiring = outline(core.broker, core.handler)
         return {
-            "cluster": core.cluster, "epoch": core.progress.epoch, "number": core.progress.index,
-            "queues": queues, "holders": holders, "wiring": _sum(wiring), "voters": list(core.voters),
-            "updated": self._updated or None,
+            "cluster": core.cluster, "epoch": core.progress.epoch, "era": core.era.view,
+            "number": core.progress.index, "queues": queues, "holders": holders, "wiring": _sum(wiring),
+            "voters": list(core.voters), "updated": self._updated or None,
         }  # fmt: skip
 
     def given(self, queue: Queue, entries: Sequence[Entry]) -> None:

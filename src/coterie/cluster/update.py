@@ -137,7 +137,8 @@ class Update:
             return
         self._source, self._outline = sender, outline
         progress = Progress(outline["epoch"], outline["index"])
-        core.reset(f"{sender} brings this broker up to date", progress, outline["cluster"], tuple(outline["voters"]))
+        era, voters = Era.from_json(outline["era"]), tuple(outline["voters"])
+        core.reset(f"{sender} brings this broker up to date", progress, era, outline["cluster"], voters)
         self._installation = Installation(core.broker, core.handler, outline)
 
     def _finish(self) -> None:

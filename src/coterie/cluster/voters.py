@@ -158,7 +158,7 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
         return Waiting("the updates of all brokers that are here were cut off: one is needed that has everything")
     if not old:
         return _first_start(members, whole)
-    right = _right(old)
+    right = _right(old, witnesses)
     if isinstance(right, Waiting):
         return right
     source = max(right, key=lambda member: (_order(old[member].progress), old[member].live))
@@ -177,14 +177,17 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
     return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster)
 
 
-def _right(old: Mapping[Address, Status]) -> Mapping[Address, Status] | Waiting:
-    """Without those that went on in a view in which no majority can have been. If that cannot be told, wait."""
+def _right(old: Mapping[Address, Status], witnesses: Mapping[Address, Status]) -> Mapping[Address, Status] | Waiting:
+    """Without those that went on in a view in which no majority can have been. If that cannot be told, wait.
+
+    Whoever was being updated was so by a majority that served, after whatever it had done itself: so it was with them.
+    """
     epoch = max(status.progress.epoch for status in old.values())
     last = {member: status for member, status in old.items() if status.progress.epoch == epoch}
     eras = {status.era for status in last.values()}
     if len(eras) == 1:
         return old
-    here = {member.name: status.era for member, status in old.items()}
+    here = {member.name: status.era for member, status in (*old.items(), *witnesses.items())}
     voters = max(last.values(), key=lambda status: status.progress.index).voters
     possible = [
         era

@@ -7,6 +7,7 @@ series that does not depend on what clients do; `/metrics/per-object` has some f
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -15,6 +16,8 @@ from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
 from coterie.broker.queue import Queue
 from coterie.broker.store import LogStore
+from coterie.cluster.core import Core
+from coterie.cluster.status import CATCHING_UP, IN_STEP, JOINING, LOST
 from coterie.console.context import Context, look_at_process, sliced
 from coterie.console.exposition import Exposition, Kind, Labels, Number, labelled
 from coterie.console.shapes import channel_name
@@ -169,6 +172,8 @@ def _own(context: Context, out: Exposition) -> None:
     links = [] if context.links is None else [link.status() for link in context.links.links]
     for name, kind, help, read in LINK_METRICS:
         out.family(f"coterie_replication_{name}", kind, help, (({"to": link.to}, read(link)) for link in links))
+    if context.core is not None:
+        _cluster(context.core, out)
     store = context.store
     if isinstance(store, LogStore):
         writer = store.writer
@@ -178,6 +183,23 @@ def _own(context: Context, out: Exposition) -> None:
         segments = list(store.index.segments)
         out.one("coterie_store_segments", "gauge", "Segments of the log", len(segments))
         out.one("coterie_store_bytes", "gauge", "Size of the log on disk", sum(each.size for each in segments))
+
+
+def _cluster(core: Core, out: Exposition) -> None:
+    """As this node sees it. Whoever is not in step itself does not know who is."""
+    status = core.status()
+    states = Counter(member.state for member in status.members)
+    for name, help, value in (
+        ("serves", "is 1 while clients may come in: this node is in step, or catches up, and a majority is there",
+         int(core.serves and not status.why)),
+        ("voters", "Members whose majority decides", len(status.voters)),
+        ("voters_lost", "Voters that are not in the view", sum(m.voter and m.state == LOST for m in status.members)),
+        ("members", "Members of this node's view", sum(m.incarnation is not None for m in status.members)),
+        ("members_in_step", "Members that have what the log says", states[IN_STEP]),
+        ("members_behind", "Members that join, or catch up", states[JOINING] + states[CATCHING_UP]),
+        ("log_index", "Events of the log that this node has applied", status.index),
+    ):  # fmt: skip
+        out.one(f"coterie_cluster_{name}", "gauge", help, value)
 
 
 def _queue_metric(name: str) -> str:

@@ -1,8 +1,8 @@
 """The console's front door: aiohttp, inside the node's own loop.
 
-Promises: nobody is answered without logging in, but for metrics and the page's own files; a browser's request that
-another site made changes nothing; bodies and requests are bounded; every error is JSON, {"error", "reason"}, and no
-error takes the node along.
+Promises: nobody is answered without logging in, but for metrics, probes and the page's own files; a browser's request
+that another site made changes nothing; bodies and requests are bounded; every error is JSON, {"error", "reason"}, and
+no error takes the node along.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from coterie.console import (
 from coterie.console.ask import Ask, Handler, Refused, answer, text_of
 from coterie.console.assets import Assets
 from coterie.console.context import Context, Late
+from coterie.console.probes import PROBES
 from coterie.console.sessions import TOKEN, Session, proves
 from coterie.errors import CoterieError, ProtocolError, UserError
 from coterie.log import Log
@@ -96,6 +97,8 @@ class Console:
         app.router.add_route("GET", "/static/{path:.+}", assets.file)
         for path, per_object in (("/metrics", False), ("/metrics/per-object", True)):
             app.router.add_route("GET", path, self._metrics(per_object))
+        for path, probe in PROBES:
+            app.router.add_route("GET", path, self._probe(probe))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
 
     async def start(self, endpoint: Endpoint, tls: ssl.SSLContext | None = None) -> None:
@@ -261,6 +264,12 @@ class Console:
         async def handle(request: web.Request) -> web.StreamResponse:
             text = await metrics.collect(self.context, per_object)
             return web.Response(body=text.encode("utf-8", "replace"), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+        return handle
+
+    def _probe(self, probe: Callable[[Context], web.Response]) -> Plain:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return probe(self.context)
 
         return handle
 

@@ -40,6 +40,7 @@ class Codec:
     def __init__(self, messages: dict[int, type]) -> None:
         self._encoders: dict[type, tuple[bytes, Encode]] = {}
         self._decoders: dict[int, Decode] = {}
+        self.messages = tuple(messages.values())
         for tag, kind in messages.items():
             encode, decode = _compile(kind)
             self._encoders[kind] = bytes((tag,)), encode

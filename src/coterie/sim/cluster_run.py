@@ -20,6 +20,8 @@ _READING = 1.0
 """Seconds after which readers of leases begin."""
 _HUSH = 2.0
 """Seconds in which what is under way arrives."""
+_MOMENT = 0.1
+"""Seconds between two looks at what is still under way: owners of queues pass them on again and again."""
 
 
 class ClusterSimulation(BrokerSimulation):
@@ -79,10 +81,13 @@ class ClusterSimulation(BrokerSimulation):
         for host in self.hosts.values():
             if host.core is not None:
                 host.core.lease.stop()
+        live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
+        end = self.world.time + 2 * _HUSH
         self.world.run(self.world.time + _HUSH)
+        while any(any(channel.stack.held().values()) for channel in live) and self.world.time < end:
+            self.world.run(self.world.time + _MOMENT)
         for reader in self._readers:
             reader.look_back()
-        live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
         held: dict[str, Json] = {str(channel.local): dict(channel.stack.held()) for channel in live}
         self.world.emit("end", live=[str(channel.local) for channel in live], held=held)
         for channel in live:

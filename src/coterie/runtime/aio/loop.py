@@ -132,7 +132,7 @@ class AioRuntime(Runtime):
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Like asyncio.run, on uvloop where it is installed, and with a garbage collector that suits a node."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         failures.watch(runner.get_loop())
         thresholds = gc.get_threshold()
         calm_collector()
@@ -169,9 +169,10 @@ def calm_allocator() -> None:
     mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def new_loop() -> asyncio.AbstractEventLoop:
+    """On uvloop where it is installed."""
     try:
         import uvloop
     except ImportError:
-        return None
-    return uvloop.new_event_loop
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -29,6 +29,8 @@ export class Table {
 
   update(rows) {
     const before = this.rows;
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr") : null;
+    const at = focused ? items(focused).indexOf(document.activeElement) : -1;
     this.rows = new Map();
     const wanted = rows.map((row) => {
       const key = this.key(row);
@@ -39,7 +41,9 @@ export class Table {
     });
     const current = [...this.body.children];
     if (current.length !== wanted.length || wanted.some((node, at) => node !== current[at])) this.body.replaceChildren(...wanted);
-    if (!this.body.contains(this.current)) this.entered(this.body.firstElementChild);
+    this.entered(this.body.contains(this.current) ? this.current : this.body.firstElementChild);
+    // A row that was moved, or drawn anew, has lost the focus: it gets it back.
+    if (at >= 0 && !this.body.contains(document.activeElement)) items(this.current)[at]?.focus();
   }
 
   makeCell(column) {
@@ -51,7 +55,7 @@ export class Table {
     if (!row) return;
     this.current = row;
     for (const each of this.body.children) {
-      for (const item of each.querySelectorAll("a, button")) item.tabIndex = each === row ? 0 : -1;
+      for (const item of items(each)) item.tabIndex = each === row ? 0 : -1;
     }
   }
 
@@ -66,9 +70,14 @@ export class Table {
   }
 }
 
+const items = (row) => (row ? [...row.querySelectorAll("a, button")] : []);
+const drawn = new WeakMap();
+
+// What is there may have changed since it was drawn (its place in the order of Tab): it is compared as it was then.
 function put(cell, content) {
   if (content instanceof Node) {
-    if (cell.firstChild?.isEqualNode?.(content)) return;
+    if (drawn.get(cell)?.isEqualNode(content)) return;
+    drawn.set(cell, content.cloneNode(true));
     cell.replaceChildren(content);
   } else say(cell, content ?? "");
 }
