@@ -26,7 +26,7 @@ def test_every_figure_is_there_and_nothing_is_lost(tmp_path: Path) -> None:
     cases = measured["cases"]
     assert [*cases] == [
         "batch.to_parquet", "batch.to_loop", "batch_all.to_parquet_all", "batch_all.to_loop", "stream.to_parquet",
-        "stream.to_loop", "sink.to_publisher", "publishers_beside_reader.to_publishers",
+        "stream.to_loop", "stream_whole.to_stream", "sink.to_publisher", "publishers_beside_reader.to_publishers",
         "publishers_beside_parquet.to_publishers", "reader_beside_publishers.to_batch", "start",
     ]  # fmt: skip
     for name, row in cases.items():

@@ -24,8 +24,8 @@ from coterie.errors import CoterieError
 from coterie.workers import Message, Worker
 
 LOAD, SPARK = "coterie.bench.broker_load", "coterie.bench.spark_worker"
-ROWS_MAX = 400_000
-"""A queue of more, and what the sink writes, would not fit into the memory that brokers have for bodies."""
+ROWS_MAX = 800_000
+"""More would not fit into the memory that brokers have for bodies."""
 VALUE, ALL = "value", ""
 """Columns of the source: the bodies alone, or everything."""
 LOOP_PART = 10
@@ -38,7 +38,7 @@ WARM_UP = 2000
 class Plan:
     """What is played, and how much of it."""
 
-    rows: int = 200_000
+    rows: int = 400_000
     rounds: int = 3
     nodes: int = 3
     master: str = "local[*]"
@@ -227,6 +227,7 @@ class Round:
         stage, queue, rows = self._stage, self._queues["rows"], self._rows
         answer = stage.do("stream", queue=queue, rows_of_batch=max(1, rows // 2))
         self._rate("stream", rows, answer["seconds"])
+        self._rate("stream_whole", rows, answer["whole_seconds"])
         stage.blame("stream", abs(rows - answer["rows"]))
         stage.check("stream", queue, 0)
         stage.delete(queue)

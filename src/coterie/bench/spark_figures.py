@@ -28,6 +28,7 @@ PAIRS = (
     Pair("batch_all", "loop", 10.0),
     Pair("stream", "parquet", 0.5),
     Pair("stream", "loop", 10.0),
+    Pair("stream_whole", "stream"),
     Pair("sink", "publisher"),
     Pair("publishers_beside_reader", "publishers", 0.8, "messages/s"),
     Pair("publishers_beside_parquet", "publishers", None, "messages/s"),
@@ -55,7 +56,7 @@ class Measured:
             middle, ratio = row["median"], row["ratio"]
             assert isinstance(middle, int | float)
             assert isinstance(ratio, int | float)
-            row["mb_per_second"] = round(middle * SIZE / 1e6, 1)
+            row["mb_per_second"] = round(middle * SIZE / 1e6, 3)
             if goals and pair.goal is not None:
                 row["goal"] = pair.goal
                 row["met"] = ratio >= pair.goal

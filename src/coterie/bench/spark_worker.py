@@ -68,11 +68,11 @@ class Jobs:
             raise CoterieError(f"the stream did not end in {STREAM_SECONDS} s")
         seconds = time.monotonic() - began
         shutil.rmtree(checkpoint)
-        progress = query.recentProgress
+        batches = [each for each in query.recentProgress if each["numInputRows"]]
         return {
-            "seconds": seconds,
-            "rows": sum(each["numInputRows"] for each in progress),
-            "batches": sum(each["numInputRows"] > 0 for each in progress),
+            "whole_seconds": seconds,
+            "seconds": sum(each["durationMs"]["triggerExecution"] for each in batches) / 1000,
+            "rows": sum(each["numInputRows"] for each in batches),
         }
 
     def loop(self, order: Message) -> Message:

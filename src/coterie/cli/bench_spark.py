@@ -19,8 +19,9 @@ out of Spark into a queue, beside the same rows from Parquet files and beside a 
 """
 EPILOG = """\
 batch                     the queue as a table (spark.read), bodies alone; batch_all: with all columns
-stream                    the queue as a stream with Trigger.AvailableNow, in two batches, from start() until it has
-                          ended and everything is retired; bodies alone
+stream                    the queue as a stream (spark.readStream) in two batches, bodies alone: by what Spark says that
+                          the batches took, with planning and commits; stream_whole: from start() until the query
+                          has ended with everything retired (Trigger.AvailableNow)
 sink                      rows of a file into a queue, with confirms; `publisher`: a client that sends ready-made bytes
 publishers_beside_reader  messages/s that a publisher at full rate is confirmed, beside a consumer, while Spark reads
                           another queue as a table; _beside_parquet: while Spark reads Parquet instead, which has
@@ -33,7 +34,7 @@ on the driver, createDataFrame for each 10,000 messages. Goals are told for at l
 1 if a message was lost or came twice; `wrong` says where.
 
 examples:
-  coterie bench spark --json                        some five minutes on two quiet cores
+  coterie bench spark --json                        some minutes on two quiet cores
   coterie bench spark --rows 50000 --rounds 1       a first look, in a minute
 """
 GOAL_ROWS = 100_000
@@ -45,7 +46,7 @@ def add(cases: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "spark", help="queues in Spark: table, stream and sink, beside Parquet and a loop with pika",
         description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--rows", type=int, default=200_000, help="messages of a round (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=400_000, help="messages of a round (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of everything (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=3, help="brokers; 1: one that stands alone (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=4.0, help="of publishing, each time (default: %(default)s)")
