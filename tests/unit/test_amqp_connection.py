@@ -355,6 +355,16 @@ def test_a_client_that_asks_very_much_at_once_lets_others_have_their_turn() -> N
     assert greedy.wire.reading
 
 
+def test_nothing_more_is_read_before_what_has_come_is_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    client = rig.client()
+    answered: list[int] = []
+    monkeypatch.setattr(client.wire, "resume_reading", lambda: answered.append(len(client.heard())))
+    client.connection.received(METHODS["basic.qos"].frame(1) * (3 * TURN_COMMANDS))
+    rig.run()
+    assert answered == [3 * TURN_COMMANDS]
+
+
 # Ending.
 
 

@@ -41,12 +41,15 @@ class Throttle:
     def resume(self, why: str) -> None:
         if self.reasons.pop(why, "") is None and not self.reasons:
             self._reader.release()
-            self._stream.resume_reading()
             self._runtime.call_soon(self._go_on)
 
     def _go_on(self) -> None:
+        """Nothing more is read before all is worked through that had come: else what waits here would grow with each
+        turn, up to all that the client has under way."""
         if not self.reasons and not self._over:
             self._catch_up()
+        if not self.reasons and not self._over:
+            self._stream.resume_reading()
 
     def unsafe(self, size: int) -> None:
         """So many bytes are on their way to where they are safe."""
