@@ -12,7 +12,7 @@ beyond them: lease.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coterie.errors import ProtocolError
@@ -69,7 +69,7 @@ class Cluster(ABC):
         """Why nothing may leave this broker now; nothing: it may."""
         return ""
 
-    def is_absent(self, entries: Sequence[Entry]) -> bool:
+    def is_absent(self, entries: Iterable[Entry]) -> bool:
         """Whether the body of any of them is still on its way to this broker."""
         return False
 

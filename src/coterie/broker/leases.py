@@ -116,6 +116,23 @@ class Lease:
         self.count += 1
         self.bytes += entry.size
 
+    def extend(self, entries: Sequence[Entry]) -> None:
+        """These, which are in the queue, are held with the next offsets. By runs: there may be very many."""
+        pieces, offset = self.pieces, self.next
+        begin, first, last, flag = pieces.pop() if pieces and pieces[-1].stop == offset else (offset, 0, -1, False)
+        for entry in entries:
+            if entry.position != last + 1 or entry.redelivered != flag:
+                if offset > begin:
+                    pieces.append(Piece(begin, first, last, flag))
+                begin, first, flag = offset, entry.position, entry.redelivered
+            last = entry.position
+            offset += 1
+        if offset > begin:
+            pieces.append(Piece(begin, first, last, flag))
+        self.next = offset
+        self.count += len(entries)
+        self.bytes += sum([entry.size for entry in entries])
+
     def between(self, first: int, stop: int) -> Iterator[Piece]:
         """What it holds of these offsets, `stop` not among them."""
         pieces = self.pieces
@@ -143,7 +160,7 @@ class Lease:
         self.pieces = kept
         self.replaced.difference_update([entry.position for entry in entries])
         self.count -= len(entries)
-        self.bytes -= sum(entry.size for entry in entries)
+        self.bytes -= sum([entry.size for entry in entries])
 
     def record(self) -> Record:
         return {
@@ -195,14 +212,14 @@ class Leases:
 
     def hold(self, lease: Lease, entries: list[Entry]) -> None:
         """Ready ones, in the order in which it takes them."""
-        queue = self._queue
+        queue, before = self._queue, lease.bytes
         again = 0
         for entry in entries:
-            lease.add(lease.next, entry)
-            lease.next += 1
             entry.deliveries += 1
-            again += entry.redelivered
-        self._count(len(entries), sum(entry.size for entry in entries))
+            if entry.redelivered:
+                again += 1
+        lease.extend(entries)
+        self._count(len(entries), lease.bytes - before)
         queue.lanes.pull(entries)
         queue.lease(entries, lease)
         queue.leased()

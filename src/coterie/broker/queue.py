@@ -384,10 +384,12 @@ class Queue:
 
     def lease(self, entries: Sequence[Entry], holder: object) -> None:
         """Ready ones that were taken from the head are somebody's, who is no consumer."""
+        size = 0
         for entry in entries:
             entry.holder = holder
-            self.ready -= 1
-            self.ready_bytes -= entry.size
+            size += entry.size
+        self.ready -= len(entries)
+        self.ready_bytes -= size
         for observer in self.observers:
             observer.acquired(self, entries)
 

@@ -81,7 +81,7 @@ class Read(ABC):
         self, entries: list[Entry], found: list[tuple[Entry, Message]], offsets: list[int] | None, last: bool,
         done: Done,
     ) -> None:  # fmt: skip
-        if found and self.queue.cluster.is_absent([entry for entry, _ in found]):
+        if found and self.queue.cluster.is_absent(entry for entry, _ in found):
             done(NotHere("this broker catches up, and lacks some of these messages"))
             return
         if found:
@@ -150,7 +150,7 @@ class LeaseRead(Read):
         done: Done,
     ) -> None:  # fmt: skip
         lease = self._lease
-        if len(found) != len(entries) or any(entry.holder is not lease for entry in entries):
+        if len(found) != len(entries) or [entry for entry in entries if entry.holder is not lease]:
             # Some left while they were brought from disk.
             done(Gone(f"the lease '{lease.name}' of {self.queue.what} has given up what is read"))
         else:

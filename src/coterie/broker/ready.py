@@ -42,8 +42,15 @@ class Ready(ABC):
         """In the order in which they are served."""
 
     def pull(self, entries: Sequence[Entry]) -> None:
-        """Take these out, wherever they stand; mostly, that is at the heads."""
-        wanted = set(entries)
+        """Take these out, wherever they stand; mostly, that is at the heads, in this order."""
+        taken, count = 0, len(entries)
+        for lane in self.lanes():
+            while taken < count and lane and lane[0] is entries[taken]:
+                lane.popleft()
+                taken += 1
+        if taken == count:
+            return
+        wanted = set(entries[taken:])
         for lane in self.lanes():
             while lane and (lane[0] in wanted or lane[0].holder is not None):
                 entry = lane.popleft()

@@ -8,7 +8,7 @@ it (`core`). What the log allots to consumers of this node is handed on here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -146,7 +146,7 @@ class BrokerHandler(Cluster):
             return core.why or "it does not serve"
         return "" if core.lease.valid() else "it has not heard of a majority for a while"
 
-    def is_absent(self, entries: Sequence[Entry]) -> bool:
+    def is_absent(self, entries: Iterable[Entry]) -> bool:
         return self._core.filling is not None and any(map(is_hollow, entries))
 
     def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:

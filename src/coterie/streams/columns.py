@@ -65,14 +65,37 @@ def _bits(flags: Sequence[bool]) -> bytes:
 
 def _column(name: str, values: Sequence[bytes]) -> list[tuple[str, list[bytes], int]]:
     """Of byte strings: offsets and data."""
-    offsets = _numbers("i", accumulate(map(len, values), initial=0))
-    return [(f"{name}.offsets", [offsets], len(offsets)), (f"{name}.data", [*values], sum(map(len, values)))]
+    ends = [*accumulate(map(len, values), initial=0)]
+    offsets = _numbers("i", ends)
+    return [(f"{name}.offsets", [offsets], len(offsets)), (f"{name}.data", [*values], ends[-1])]
+
+
+def _codes(values: Sequence[bytes], numbers: dict[bytes, int]) -> bytes:
+    """The number of each; mostly, all are the same."""
+    if len(numbers) == 1:
+        return bytes(4 * len(values))
+    return _numbers("i", [*map(numbers.__getitem__, values)])
+
+
+def _routes(messages: Sequence[Message]) -> list[tuple[str, list[bytes], int]]:
+    values = [message.route for message in messages]
+    known = {route: number for number, route in enumerate(dict.fromkeys(values))}
+    exchanges, keys = zip(*map(_route, known), strict=True) if known else ((), ())
+    return [
+        _fixed("route", _codes(values, known)), *_column("route.exchange", exchanges), *_column("route.key", keys)
+    ]  # fmt: skip
+
+
+def _headers(messages: Sequence[Message]) -> list[tuple[str, list[bytes], int]]:
+    """Each distinct one once, without the part that has the size of the body."""
+    values = [message.header for message in messages]
+    known: dict[bytes, int] = {}
+    numbers = {whole: known.setdefault(whole[PREFIX:], len(known)) for whole in dict.fromkeys(values)}
+    return [_fixed("header", _codes(values, numbers)), *_column("header", [*known])]
 
 
 def encode_rows(rows: Rows, offsets: Sequence[int] | None = None) -> bytes:
     """One batch; `offsets`: those of a lease."""
-    routes: dict[bytes, int] = {}
-    headers: dict[bytes, int] = {}
     entries = [entry for entry, _ in rows]
     messages = [message for _, message in rows]
     columns = [_fixed("position", _numbers("q", [entry.position for entry in entries]))]
@@ -80,13 +103,8 @@ def encode_rows(rows: Rows, offsets: Sequence[int] | None = None) -> bytes:
         columns.append(_fixed("offset", _numbers("q", offsets)))
     columns.append(_fixed("redelivered", _bits([entry.redelivered for entry in entries])))
     columns += _column("body", [message.body for message in messages])
-    columns.append(_fixed("route", _numbers("i", [routes.setdefault(m.route, len(routes)) for m in messages])))
-    exchanges, keys = zip(*map(_route, routes), strict=True) if routes else ((), ())
-    columns += _column("route.exchange", exchanges)
-    columns += _column("route.key", keys)
-    codes = [headers.setdefault(message.header[PREFIX:], len(headers)) for message in messages]
-    columns.append(_fixed("header", _numbers("i", codes)))
-    columns += _column("header", [*headers])
+    columns += _routes(messages)
+    columns += _headers(messages)
     described: list[list[object]] = []
     parts: list[bytes] = []
     at = 0
