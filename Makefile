@@ -111,6 +111,7 @@ bench: setup ## Throughput, views and state transfer against raw sockets, into o
 	$(BIN)/coterie bench state --size 1GiB --json | tee out/bench-state.json
 	$(BIN)/coterie bench broker --nodes 3 --json | tee out/bench-broker.json
 	$(BIN)/coterie bench audit --json | tee out/bench-audit.json
+	$(BIN)/coterie bench spark --json | tee out/bench-spark.json
 	$(BIN)/coterie bench flush-messages --plot out/flush-messages.svg --json | tee out/flush-messages.json
 
 chaos: setup ## Kills, pauses, partitions and full disks, simulated and with real processes: longer than `make test`

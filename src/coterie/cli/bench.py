@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from coterie.bench.cases import ORDERS, Figure, Load, orders, round_trip, throughput
 from coterie.bench.memory import outrun
-from coterie.cli import bench_audit, bench_broker, bench_views
+from coterie.cli import bench_audit, bench_broker, bench_spark, bench_views
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
 from coterie.group.bundle import OFFSET_SIZE
@@ -51,6 +51,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     bench_views.add(cases)
     bench_audit.add(cases)
     bench_broker.add(cases)
+    bench_spark.add(cases)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
