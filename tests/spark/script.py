@@ -18,6 +18,11 @@ LINE_SECONDS = 120.0
 TESTS = Path(__file__).parents[1]
 
 
+def path_of(*folders: Path) -> str:
+    """PYTHONPATH: these before what it is here."""
+    return os.pathsep.join(filter(None, (*map(str, folders), os.environ.get("PYTHONPATH"))))
+
+
 class Script:
     """Python source that runs in a process of its own."""
 
@@ -39,7 +44,7 @@ class Script:
             self.process = subprocess.Popen(
                 [python, str(path), *words],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(TESTS), "TMPDIR": str(self.temporary), **(env or {})},
+                env={**os.environ, "PYTHONPATH": path_of(TESTS), "TMPDIR": str(self.temporary), **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

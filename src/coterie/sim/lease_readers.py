@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from coterie.amqp.codes import NOT_FOUND
 from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE, Gone, Lease, LeaseStep
 from coterie.broker.reading import LeaseRead, Slice
+from coterie.errors import ProtocolError
 from coterie.sim.broker_clients import Memory
 
 if TYPE_CHECKING:
@@ -157,7 +159,8 @@ class LeaseReader:
         if isinstance(answer, Exception):
             if current:
                 self._waits, self._known, self._takes_over = 0, None, False
-                self.ended = self.ending  # there is none, or no queue
+                gone = isinstance(answer, ProtocolError) and answer.reply_code == NOT_FOUND
+                self.ended = self.ending and gone  # there is none, or no queue
             return
         if current:
             if step.do == RETIRE:
