@@ -26,8 +26,8 @@ SHOWN_MAX = 20
 DESCRIPTION = """\
 Three brokers on this machine are one cluster. Clients (pika) publish numbered orders with confirms and consume them
 with acks, on all three, all the time. One broker is killed with -9: its clients go on at the others. It is started
-again, is brought into step while the others serve, and its clients go home. Then every message is accounted for. It
-takes about 20 s.
+again, is brought into step while the others serve, and its clients go home. Then every message is accounted for, and
+Spark reads a queue that has them all. It takes about 20 s, and half as long again with Spark.
 """
 
 EPILOG = """\
@@ -38,17 +38,21 @@ may not be in the queue: nobody was promised anything.
 examples:
   coterie demo                     what `make demo` does
   coterie demo --rate 500          more orders a second
+  coterie demo --no-spark          the brokers alone
   coterie demo --json              for a machine
   coterie check out/demo-broker    the brokers' traces once more
   coterie demo group               the group below the brokers: joins, a partition, a merge, a kill
 
-exit codes: 0 the books balance; 1 something was lost, came twice without the flag, came back, or a property of the
-traces does not hold; 2 pika is not installed, or a flag is wrong
+Where Spark is not installed or does not start, that is said, and the rest is shown.
+
+exit codes: 0 the books balance; 1 something was lost, came twice without the flag, came back, is missing in Spark, or a
+property of the traces does not hold; 2 pika is not installed, or a flag is wrong
 """
 
 NEXT = """\
 What to try next:
   coterie up --nodes 3 --data ./cluster       such a cluster for your own clients: AMQP on 5672, 5673, 5674
+  python examples/orders_pipeline.py          a pipeline: a queue through Spark to Parquet, alerts back into a queue
   coterie demo group                          the group below it: joins, a partition that heals, a merge, a kill
   coterie sim run --profile vs --seeds 200    the same protocols under every fault, in simulated time
 """
@@ -67,6 +71,7 @@ def add_options(parser: argparse.ArgumentParser, default: str | None) -> None:
         "--seconds", type=float, metavar="S", default=default,
         help=f"of load before the kill, and again when the broker is back (default: {SECONDS:g})",
     )  # fmt: skip
+    parser.add_argument("--no-spark", action="store_true", default=default or False, help="the brokers alone")
     parser.add_argument(
         "--json", action="store_true", default=default or False, help="one JSON object on standard output"
     )
@@ -84,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: {error}") from None
+    from coterie.demo.archive import Archive
     from coterie.demo.broker_story import BrokerStory
 
     began = time.monotonic()
@@ -93,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"{time.monotonic() - began:6.2f} s  {text}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="coterie-demo-", ignore_cleanup_errors=True) as data:
-        outcome = asyncio.run(BrokerStory(out, Path(data), rate, seconds, say).tell())
+        archive = None if args.no_spark else Archive(out / "spark.log")
+        outcome = asyncio.run(BrokerStory(out, Path(data), rate, seconds, say, archive).tell())
     if args.json:
         accounts = asdict(outcome.accounts) if outcome.accounts else {}
         print_json({**accounts, **{k: v for k, v in asdict(outcome).items() if k != "accounts"}, "good": outcome.good})
@@ -117,4 +124,6 @@ def _account(outcome: Outcome) -> str:
         (accounts.consumed_again, "consumed again", "flagged as redelivered: its ack was not committed"),
         (accounts.lost, "lost", "confirmed, and never consumed"),
     ]
+    if outcome.spark is not None:
+        rows.append((outcome.spark.orders, "in Spark", "of a second queue, which has all that arrived"))
     return f"\n{table(('orders', 'were', 'which means'), rows)}\n"

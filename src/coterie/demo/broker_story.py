@@ -1,7 +1,8 @@
 """The story of the broker's demonstration: three brokers that are one, of which one is killed, and nothing is lost.
 
 Publishers and consumers are on all of them. Whoever was connected to the one that dies goes on at another; when it is
-back and serves, they go home. In the end the books are closed: every message is accounted for.
+back and serves, they go home. In the end the books are closed: every message is accounted for. And Spark reads the
+archive, a queue that nobody consumes, from all of them, and says whether any order is missing there.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coterie.audit import check, files, properties
+from coterie.demo.archive import Archive, Found
 from coterie.demo.brokers import Brokers
-from coterie.demo.clients import QUEUE, Client, Consumer, Gone, Publisher, Session
+from coterie.demo.clients import ARCHIVE, EXCHANGE, QUEUE, Client, Consumer, Gone, Publisher, Session
 from coterie.demo.orders import Accounts, Fault, Ledger
 from coterie.errors import CoterieError
 
@@ -41,6 +43,9 @@ class Outcome:
     reconnected: int = 0
     served_ms: float = 0.0
     seconds: float = 0.0
+    spark: Found | None = None
+    without_spark: str = ""
+    """Why not, if it was wanted."""
     events: int = 0
     properties: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
@@ -53,17 +58,22 @@ class Outcome:
 class BrokerStory:
     """Tells it. Traces and logs go to `folder`, which exists; the brokers' data to `data`."""
 
-    def __init__(self, folder: Path, data: Path, rate: float, seconds: float, say: Say) -> None:
+    def __init__(
+        self, folder: Path, data: Path, rate: float, seconds: float, say: Say, archive: Archive | None = None
+    ) -> None:
+        """`archive`: for Spark to read in the end; None: without."""
         for old in (*folder.glob("*.jsonl"), *folder.glob("node*.log")):
             old.unlink()
         self._folder, self._rate, self._seconds, self._say = folder, rate, seconds, say
-        self._brokers = Brokers(NODES, data, ("--log-level", "warning"), folder)
+        self._data, self._archive = data, archive
+        self._brokers = Brokers(NODES, data, ("--log-level", "warning"), folder, consoles=archive is not None)
         for broker in self._brokers.each:
             broker.log = folder / broker.log.name
         ports = [broker.port for broker in self._brokers.each]
         self._faults = [0] * NODES
         self._ledger = Ledger()
-        self._publishers = [Publisher(n, ports, self._faults, self._ledger, rate) for n in range(NODES)]
+        exchange = "" if archive is None else EXCHANGE
+        self._publishers = [Publisher(n, ports, self._faults, self._ledger, rate, exchange) for n in range(NODES)]
         self._consumers = [Consumer(n, ports, self._faults, self._ledger) for n in range(NODES)]
         self.outcome = Outcome()
 
@@ -76,9 +86,15 @@ class BrokerStory:
             await self._kill()
             await asyncio.sleep(self._seconds / 2)
             await self._return()
+            if self._archive is not None:
+                await self._archive.start()  # what is measured from here on is no more in a hurry
             await asyncio.sleep(self._seconds)
             await self._rest(tasks)
+            await self._read()
+            await self._brokers.stop()
         finally:
+            if self._archive is not None:
+                await self._archive.end()
             self._brokers.end()
         self.outcome.accounts = self._ledger.close()
         self._check()
@@ -95,7 +111,7 @@ class BrokerStory:
         await self._brokers.start()
         for broker in self._brokers.each:
             session = await served(broker.port)
-            await session.declare()
+            await session.declare(self._archive is not None)
             await session.close()
         self.outcome.up_ms = (time.monotonic() - began) * 1000
         names = ", ".join(f"{broker.name} at {broker.port}" for broker in self._brokers.each)
@@ -153,7 +169,38 @@ class BrokerStory:
             self._say("publishers have stopped; every broker says that the queue is empty")
         else:
             self.outcome.violations.append("brokers do not agree that the queue is empty")
-        await self._brokers.stop()
+
+    async def _read(self) -> None:
+        """By Spark, what is in the archive."""
+        archive, outcome = self._archive, self.outcome
+        if archive is None:
+            return
+        confirmed = self._data / "confirmed.txt"
+        orders = [body.decode() for body, order in self._ledger.orders.items() if order.confirmed]
+        confirmed.write_text("\n".join(orders) + "\n")
+        servers = [f"http://{broker.console}" for broker in self._brokers.each if broker.console]
+        if not servers:
+            archive.why_not = "the brokers have no console, which it reads from: pip install 'coterie[console]'"
+            found = None
+        else:
+            found = await archive.read(servers, ARCHIVE, confirmed)
+        outcome.spark, outcome.without_spark = found, archive.why_not
+        if found is None:
+            self._say(f"Spark is left out: {archive.why_not}")
+            return
+        start, took = found.start_ms / 1000, found.read_ms / 1000
+        self._say(
+            f"Spark, started meanwhile in {start:.1f} s, reads the queue '{ARCHIVE}', to which every order went too, as "
+            "a table: a part of it from each broker"
+        )
+        shares = ", ".join(f"{count:,} of {name}" for name, count in found.by_publisher.items())
+        twice = found.orders - found.different
+        self._say(
+            f"  {found.orders:,} orders in {took:.1f} s: {shares}; {found.missing or 'none'} of the confirmed ones "
+            f"missing, {twice or 'none'} there twice"
+        )
+        if found.missing or twice:
+            outcome.violations.append(f"the archive lacks {found.missing} confirmed orders, and has {twice} twice")
 
     def _check(self) -> None:
         reading, outcome = files.Reading(), self.outcome

@@ -21,6 +21,8 @@ from pika.spec import Basic, BasicProperties
 from coterie.demo.orders import Ledger
 
 QUEUE = "orders"
+EXCHANGE, ARCHIVE = "shop", "archive"
+"""Where there is an archive, orders are published to an exchange, which gives both queues a copy."""
 PREFETCH = 100
 TICK = 0.02
 """Seconds between two looks at what is to be done."""
@@ -114,9 +116,15 @@ class Session:
                 pass
         self.over = True
 
-    async def declare(self) -> None:
-        """The queue of the orders."""
-        await self.ask(lambda done: self.channel.queue_declare(QUEUE, durable=True, callback=done))
+    async def declare(self, archive: bool = False) -> None:
+        """The queue of the orders; and, if it is wanted, the one that nobody consumes."""
+        channel = self.channel
+        await self.ask(lambda done: channel.queue_declare(QUEUE, durable=True, callback=done))
+        if archive:
+            await self.ask(lambda done: channel.queue_declare(ARCHIVE, durable=True, callback=done))
+            await self.ask(lambda done: channel.exchange_declare(EXCHANGE, "fanout", durable=True, callback=done))
+            await self.ask(lambda done: channel.queue_bind(QUEUE, EXCHANGE, callback=done))
+            await self.ask(lambda done: channel.queue_bind(ARCHIVE, EXCHANGE, callback=done))
 
     async def count(self) -> int:
         """Ready messages of the queue, as this broker sees it."""
@@ -184,9 +192,12 @@ class Client(ABC):
 class Publisher(Client):
     """So many a second, each confirmed; what is not confirmed is not published again."""
 
-    def __init__(self, number: int, ports: Sequence[int], faults: Sequence[int], ledger: Ledger, rate: float) -> None:
+    def __init__(
+        self, number: int, ports: Sequence[int], faults: Sequence[int], ledger: Ledger, rate: float, exchange: str = ""
+    ) -> None:
         super().__init__(number, ports, faults, ledger)
         self._rate = rate
+        self._exchange = exchange
         self._count = 0
 
     async def _work(self, session: Session) -> None:
@@ -208,7 +219,7 @@ class Publisher(Client):
                 due += 1 / self._rate
                 tags += 1
                 waiting[tags] = body = self._next()
-                session.do(lambda body=body: session.channel.basic_publish("", QUEUE, body, PERSISTENT))  # type: ignore[misc]
+                session.do(lambda body=body: session.channel.basic_publish(self._exchange, QUEUE, body, PERSISTENT))  # type: ignore[misc]
             due = max(due, self.now() - TICK)
             await asyncio.sleep(TICK)
             if session.over:
