@@ -190,8 +190,8 @@ class BrokerStory:
             return
         start, took = found.start_ms / 1000, found.read_ms / 1000
         self._say(
-            f"Spark, started meanwhile in {start:.1f} s, reads the queue '{ARCHIVE}', to which every order went too, as "
-            "a table: a part of it from each broker"
+            f"Spark, started meanwhile in {start:.1f} s, reads the queue '{ARCHIVE}', to which every order went too, "
+            "as a table: a part of it from each broker"
         )
         shares = ", ".join(f"{count:,} of {name}" for name, count in found.by_publisher.items())
         twice = found.orders - found.different
