@@ -73,11 +73,9 @@ class Broker:
             found.append((properties, body))
 
     def stop(self) -> None:
-        try:
-            self._connection.close()
-        finally:
-            self._process.terminate()
-            self._process.communicate(timeout=60)
+        self._connection.close()
+        self._process.terminate()
+        self._process.communicate(timeout=60)
 
 
 @contextmanager
