@@ -119,6 +119,7 @@ chaos: setup ## Kills, pauses, partitions and full disks, simulated and with rea
 	$(BIN)/coterie bench memory --seconds 60
 	$(BIN)/python tests/clients/kill_loop.py --rounds $(KILLS)
 	$(BIN)/python tests/chaos/cluster_chaos.py --rounds $(FAULTS)
+	$(BIN)/pytest -m slow tests
 	for profile in $(PROFILES); do \
 		$(BIN)/coterie sim run --profile $$profile --seeds 2000 --first-seed $$(shuf -i 1000000-9000000 -n 1) || exit 1; \
 	done

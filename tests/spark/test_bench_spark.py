@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 QUICK = "-XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 """A JVM that starts rather than runs fast."""
 
 
+@pytest.mark.slow
 def test_every_figure_is_there_and_nothing_is_lost(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "coterie", "bench", "spark", "--json", "--rows", "600", "--rounds", "1",

@@ -21,6 +21,7 @@ from coterie.streams.client import Client, Tail
 from spark.cluster import standalone
 from spark.script import Script, script
 
+pytestmark = pytest.mark.slow
 PATIENCE = 240.0
 SMALL, LARGE = 60, 300
 """Messages that are there for the first kills, and that come before the last."""
