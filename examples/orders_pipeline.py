@@ -37,7 +37,11 @@ PRODUCTS = [
 ]  # fmt: skip
 GOOD = 200
 """Euros of one kind in one minute that are worth an alert."""
-SPARK = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+# A small job: one partition will do, and Java's better compiler would not pay for itself.
+SPARK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
 
 
 # The brokers, and what is sent to them.

@@ -1,25 +1,26 @@
-"""The example of a pipeline runs as it stands, and prints what it says."""
+"""The example of a pipeline runs as a user runs it, and prints what it says."""
 
 from __future__ import annotations
 
-import runpy
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pytest
-    from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_orders_become_minutes_and_alerts_once_each_over_a_crash(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runpy.run_path(str(EXAMPLES / "orders_pipeline.py"), run_name="__main__")  # in the session that is there
-    out, errors = capsys.readouterr()
-    assert errors == ""
-    assert out.splitlines() == [
+def test_orders_become_minutes_and_alerts_once_each_over_a_crash() -> None:
+    command = [sys.executable, str(EXAMPLES / "orders_pipeline.py")]
+    example = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        told, errors = example.communicate(timeout=270)
+    except subprocess.TimeoutExpired:
+        example.send_signal(signal.SIGINT)  # it ends its brokers
+        example.communicate(timeout=20)
+        raise
+    assert (example.returncode, errors) == (0, ""), told + errors
+    assert told.splitlines() == [
         "602 orders are in the queue of three brokers",
         "the stream dies: its first alerts are out, and Spark does not know it",
         "it is started again, and works through what there is",

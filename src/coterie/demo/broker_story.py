@@ -134,7 +134,7 @@ class BrokerStory:
             await session.close()
         self.outcome.up_ms = (time.monotonic() - began) * 1000
         ports = ", ".join(str(broker.port) for broker in self._brokers.each)
-        self._say(f"node1, node2 and node3 serve the same queue, '{QUEUE}', on 127.0.0.1, ports {ports}")
+        self._say(f"node1, node2 and node3 serve the same queue, '{QUEUE}', on ports {ports}")
         self._say(
             f"clients of each: one publishes {self._rate:g} orders a second, with confirms; one consumes, with acks"
         )
@@ -151,15 +151,15 @@ class BrokerStory:
         others = [broker for broker in self._brokers.each if broker is not victim]
         await until("the other brokers deliver", lambda: len(fault.elsewhere) == len(others))
         outcome.elsewhere_ms = {broker.name: fault.elsewhere[broker.number] * 1000 for broker in others}
-        told = ", ".join(f"by {name} after {ms:.0f} ms" for name, ms in outcome.elsewhere_ms.items())
-        self._say(f"orders that are published from now on are delivered: {told}")
+        told = ", ".join(f"{name} after {ms:.0f} ms" for name, ms in outcome.elsewhere_ms.items())
+        self._say(f"orders that are published from now on are delivered, by {told}")
         await until("clients are on other brokers", lambda: all(client.reconnects for client in away))
         await until("held messages are handed over", lambda: fault.handed_over is not None)
         outcome.handed_over_ms = (fault.handed_over or 0) * 1000
         outcome.reconnected = len(away)
         self._say(
-            f"its {len(away)} clients go on at the others; what its consumer held is redelivered, for the first time "
-            f"after {outcome.handed_over_ms:.0f} ms"
+            f"its {len(away)} clients go on at the others; what its consumer held comes again, flagged, after "
+            f"{outcome.handed_over_ms:.0f} ms"
         )
 
     async def _return(self) -> None:
@@ -170,8 +170,8 @@ class BrokerStory:
         await (await served(victim.port)).close()
         self.outcome.served_ms = (time.monotonic() - began) * 1000
         self._say(
-            f"it serves {self.outcome.served_ms / 1000:.1f} s after its start; the others have confirmed "
-            f"{ledger.confirmed - before:,} more in that time; its clients go home"
+            f"it serves {self.outcome.served_ms / 1000:.1f} s after its start, while the others confirmed "
+            f"{ledger.confirmed - before:,} more; its clients go home"
         )
         for client in self._clients:
             client.go_home()
@@ -201,7 +201,7 @@ class BrokerStory:
             outcome.without_spark = "the brokers have no console, which it reads from: pip install 'coterie[console]'"
             self._say(f"left out: {outcome.without_spark}")
             return
-        self._say(f"a second queue, '{SALES}', has a copy of each order; Structured Streaming starts, and reads it ...")
+        self._say(f"the queue '{SALES}' has a copy of each; Structured Streaming starts, and reads it ...")
         await self._close_shop()
         confirmed = self._data / "confirmed.txt"
         orders = [shop.name(body) for body, order in self._ledger.orders.items() if order.confirmed]
@@ -230,7 +230,7 @@ class BrokerStory:
             f"{found.orders:,} orders, in {found.read_ms / 1000:.1f} s and {found.start_ms / 1000:.1f} s to start"
         )
         self._say(
-            f"they are joined with their prices, and added up by the second in which they were made, with a watermark: "
+            f"joined with their prices, and added up by the second in which they were made, with a watermark: "
             f"{found.rows} rows of Parquet, in {work.sales}"
         )
         self._show(("kind", "orders", "euros", "best second (UTC)", "euros in it"), found.kinds)
@@ -240,8 +240,8 @@ class BrokerStory:
         await session.close()
         outcome.alerts = len(came)
         self._say(
-            f"{len(came)} times one kind made {work.good:,} euros or more in a second: as many alerts have come back, "
-            f"by the queue '{ALERTS}', to a client of {victim.name}"
+            f"{len(came)} times one kind made {work.good:,} euros or more in a second: as many alerts came back, in "
+            f"the queue '{ALERTS}', to a client of {victim.name}"
         )
         if found.missing or twice:
             outcome.violations.append(f"Spark: {found.missing} confirmed orders are missing, {twice} are there twice")
