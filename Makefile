@@ -26,10 +26,10 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-browser setup-tools demo test unit lint format bench chaos fuzz campaign \
-	conformance docs wheel lock clean
+	conformance docs docs-screenshots wheel lock clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Make .venv with exactly what requirements/dev.lock pins, and the package itself
 
@@ -145,6 +145,11 @@ docs: setup ## Write what is written from the code (settings, diagrams, dashboar
 	@$(BIN)/python scripts/check_links.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "docs: out/site/index.html"
+
+docs-screenshots: setup-browser ## Take the pictures of docs/console.md anew: the browser's test walks through the page
+	@mkdir -p out/screenshots
+	@COTERIE_SCREENSHOTS=out/screenshots $(BIN)/pytest -q tests/integration/test_console_browser.py
+	@for picture in docs/img/console-*.png; do cp out/screenshots/$${picture##*/} $$picture; done
 
 wheel: setup ## Build the wheel and the source distribution into dist/
 	@$(BIN)/python -m hatchling build

@@ -40,16 +40,18 @@ class ThreeBrokers:
         self._pids = {node["name"]: int(node["pid"]) for node in nodes}
         self._connections: list[pika.BlockingConnection] = []
 
-    def connect(self, node: str) -> pika.BlockingConnection:
-        """Now or never."""
-        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.amqp[node]))
+    def connect(self, node: str, name: str = "") -> pika.BlockingConnection:
+        """Now or never. `name`: what it is called in lists."""
+        told = {"connection_name": name} if name else None
+        parameters = pika.ConnectionParameters("127.0.0.1", self.amqp[node], client_properties=told)
+        return pika.BlockingConnection(parameters)
 
-    def channel(self, node: str) -> BlockingChannel:
-        """On a connection of its own, as soon as that broker serves."""
+    def channel(self, node: str, name: str = "") -> BlockingChannel:
+        """On a connection of its own, of that name, as soon as that broker serves."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                connection = self.connect(node)
+                connection = self.connect(node, name)
                 break
             except (AMQPError, OSError):
                 assert time.monotonic() < deadline, "the broker does not serve"

@@ -181,12 +181,15 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.call("Emulation.setEmulatedMedia", features=features)
 
-    def picture(self, file: Path) -> None:
+    def picture(self, file: Path, height: int | None = None) -> None:
+        """Of what is on the screen; `height`: of its upper part."""
         self.run(
             "document.fonts.ready.then(() => Promise.allSettled(document.getAnimations().map((each) => each.finished)))"
             ".then(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))"
         )
-        found = self.call("Page.captureScreenshot", format="png")
+        width = self.run("innerWidth")
+        part = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}} if height else {}
+        found = self.call("Page.captureScreenshot", format="png", **part)
         file.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:

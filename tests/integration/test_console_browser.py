@@ -1,6 +1,6 @@
 """The console page in a real browser, against a real cluster of three: one walk, with real clicks and keys.
 
-With COTERIE_SCREENSHOTS=folder it leaves pictures there: those of docs/console.md are made so.
+With COTERIE_SCREENSHOTS=folder it leaves pictures there: `make docs-screenshots` makes those of docs/console.md so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.cluster = ThreeBrokers(folder, consoles=True)
         self._stopping = threading.Event()
-        channel = self.cluster.channel("node1")
+        channel = self.cluster.channel("node1", "definitions")
         for number in range(MANY):
             channel.queue_declare(f"orders.{('eu', 'us', 'asia')[number % 3]}.{number:03}", durable=True)
         self._wire(channel)
@@ -61,7 +61,7 @@ class Shop:
         channel.queue_bind("orders.asia.002", "audit")
 
     def _publish(self) -> None:
-        channel = self.cluster.channel("node1")
+        channel = self.cluster.channel("node1", "web shop")
         channel.confirm_delivery()
         with suppress(AMQPError):
             number = 0
@@ -72,7 +72,7 @@ class Shop:
                 channel.connection.sleep(0.1)
 
     def _consume(self) -> None:
-        channel = self.cluster.channel("node1")
+        channel = self.cluster.channel("node1", "warehouse")
         channel.basic_qos(prefetch_count=20)
         with suppress(AMQPError):
             for method, _, _ in channel.consume("jobs", inactivity_timeout=0.2):
@@ -105,10 +105,11 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 class Reader(Browser):
     """Somebody who looks at the page, and may take pictures."""
 
-    def shot(self, name: str) -> None:
+    def shot(self, name: str, height: int | None = None) -> None:
+        """`height`: of a picture that is not as high as the screen."""
         folder = os.environ.get("COTERIE_SCREENSHOTS")
         if folder:
-            self.picture(Path(folder) / f"console-{name}.png")
+            self.picture(Path(folder) / f"console-{name}.png", height)
 
     def log_in(self, url: str, name: str = "guest", password: str = "guest") -> None:
         self.open(url)
@@ -131,7 +132,7 @@ class Reader(Browser):
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
     reader = Reader(tmp_path / "profile")
-    reader.size(1280, 860)
+    reader.size(1280, 900)
     yield reader
     reader.close()
 
@@ -165,7 +166,7 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
     page.click("th button", "Ready")
     page.wait("document.querySelector('th[aria-sort=descending]').innerText.includes('Ready')")
     page.wait(f"document.querySelector('tbody a').innerText === '{ORDERS}'")
-    page.shot("queues")
+    page.shot("queues", 560)
     page.click(".pager button", "Next")
     page.sees(f"51 to {MANY + 3} of {MANY + 3} queues")
     page.press("/")
@@ -198,7 +199,7 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
     page.size(1280, 1100)
     page.run("scrollTo(0, 0)")
     page.shot("queue")
-    page.size(1280, 860)
+    page.size(1280, 900)
     page.click("#newest")
     page.sees('"order": 24', "#messages")
     page.fill("#first", "24")
@@ -215,6 +216,17 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
     page.wait("document.querySelectorAll('#messages tbody tr').length === 3")
     page.sees(EVIL, "#messages")
 
+    # Move: from the head of the queue to another one, which must be there.
+    page.click("#move")
+    page.type("orders.us.nowhere")
+    page.fill("dialog input[type=number]", "4")
+    page.press("Enter")
+    page.sees("orders.us.nowhere", "dialog .wrong")
+    page.fill("dialog input", "orders.us.001")
+    page.press("Enter")
+    page.sees("4 messages moved to orders.us.001", "#notices")
+    page.click("#notices button")
+
     # Escape closes a dialog, and the focus goes back; only the button purges.
     page.click("#purge")
     page.sees("ready messages will be gone for good", "dialog")
@@ -223,7 +235,7 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
     page.press("Escape")
     page.wait("!document.querySelector('dialog')")
     assert page.focused() == "Purge"
-    page.sees("26", "[data-tile=ready]")
+    page.sees("22", "[data-tile=ready]")
     page.press("Enter")
     page.click("dialog button[type=submit]", "Purge it")
     page.wait("document.querySelector('[data-tile=ready]').textContent === '0'")
@@ -246,11 +258,11 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
         page.run(f"location.hash = '#/{hash}'")
         page.sees(text, "main")
         assert page.run("document.querySelectorAll('h1').length") == 1
-        page.shot(hash.replace("/", "-"))
+        page.shot(hash.replace("/", "-"), 420)
     page.run("location.hash = '#/exchanges/picture'")
     page.wait("document.querySelectorAll('.wiring .thread').length === 6")
     page.sees("price.#", ".wiring text")
-    page.shot("wiring")
+    page.shot("wiring", 560)
 
     # A node is killed, and the picture changes.
     page.run("location.hash = '#/'")
@@ -259,6 +271,10 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
     assert page.state("node3") == "lost"
     page.wait("document.querySelector('#members [data-name=node3] button')?.innerText === 'Forget'")
     page.wait("document.querySelectorAll('#cluster .link.none').length === 2")
+    page.run("location.hash = '#/log'")
+    page.sees("a broker is lost", "main")
+    page.shot("log", 420)
+    page.run("location.hash = '#/'")
 
     # A drain is refused while the others need this node, in the dialog, in words.
     page.click("#drain")
@@ -304,7 +320,7 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
     # Nothing is asked for while nobody looks, and nothing ever came from elsewhere.
     assert all(url.startswith((shop.url(), "about:", "data:")) for url in page.requests), page.requests
     assert page.said == []
-    page.size(1280, 860)
+    page.size(1280, 900)
     page.click("#logout")
     page.sees("Log in", "h1")
     page.open(shop.url())
@@ -375,3 +391,20 @@ def test_polling_stops_while_the_page_is_hidden_and_a_login_that_is_over_leads_b
     })()"""
     assert page.run(end) == 204
     page.sees("The login is over: log in again")
+
+
+def test_a_node_that_may_not_serve_says_why_and_one_that_is_gone_is_noticed(shop: Shop, reader: Reader) -> None:
+    page = reader
+    page.log_in(shop.url())
+    page.sees("Overview", "h1")
+    for node in ("node3", "node2"):
+        with suppress(ProcessLookupError):  # a test before this one may have killed it
+            shop.cluster.kill(node)
+    page.sees("This node does not serve clients", "#alarm")
+    page.run("location.hash = '#/queues'")
+    page.sees("This node does not serve clients", "#alarm")  # above every screen
+    shop.cluster.kill("node1")
+    page.sees("No answer", "[role=alert]")
+    page.sees("It is asked again", "[role=alert]")
+    page.sees("What is shown is of", "[role=alert]")
+    assert page.said == []
