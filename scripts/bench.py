@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import signal
 import subprocess
 import sys
@@ -24,10 +22,9 @@ from statistics import median
 from typing import Any
 
 from numbers_page import page
+from numbers_page.machine import machine
 from peers import corosync, debian, nats, rabbitmq
 from peers.processes import PeerError
-
-from coterie.bench import broker_disk
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "numbers.md"
@@ -35,6 +32,10 @@ PEERS = {"RabbitMQ": rabbitmq.PACKAGES, "NATS JetStream": nats.PACKAGES, "corosy
 GROUP_SIZE = 1024
 LEFT_OUT = "left out"
 Result = dict[str, Any]
+
+
+class PartError(Exception):
+    """Nothing came of a part. The others are measured all the same."""
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Run:
             process.wait()
             raise
         if process.returncode not in (0, 1) or not text:
-            raise SystemExit(f"bench: {command}: exit code {process.returncode}")
+            raise PartError(f"{command}: exit code {process.returncode}")
         if process.returncode:
             print(f"bench: {command}: exit code 1: see `wrong` or `bounded` in its result", file=sys.stderr)
         result: Result = json.loads(text)
@@ -156,10 +157,11 @@ def groups(run: Run) -> tuple[Result, list[str]]:
             found = {"coterie.delivered": group["cases"]["delivered"]["median"]}
             found |= {f"coterie.{key}": own["cases"][key]["median"] for key in ("own_p50", "own_p99")}
             if cluster is not None:
-                every = cluster.measure(["sends"] * corosync.NODES, GROUP_SIZE, warmup, seconds)
-                found["corosync.delivered"] = median(answer["per_second"] for answer in every)
-                pings = cluster.measure(["pings"] + ["listens"] * (corosync.NODES - 1), GROUP_SIZE, warmup, seconds)
-                found |= {f"corosync.own_{key}": pings[0][f"{key}_us"] for key in ("p50", "p99")}
+                try:
+                    found |= _corosync(cluster, warmup, seconds)
+                except PeerError as error:
+                    run.leave_out("corosync", str(error))
+                    cluster = None
             for key, value in found.items():
                 values.setdefault(key, []).append(value)
     cases = {
@@ -168,10 +170,20 @@ def groups(run: Run) -> tuple[Result, list[str]]:
             "unit": "messages/s" if key.endswith("delivered") else "us",
         }
         for key, each in values.items()
+        if cluster is not None or not key.startswith("corosync.")
     }  # fmt: skip
     if cluster is not None:
         commands.append('make BENCH="--only corosync" bench    # these, and in turn peers/cpg_load.c at each node')
     return {"members": 3, "size": GROUP_SIZE, "rounds": run.rounds, "cases": cases}, commands
+
+
+def _corosync(cluster: corosync.Cluster, warmup: float, seconds: float) -> dict[str, float]:
+    every = cluster.measure(["sends"] * corosync.NODES, GROUP_SIZE, warmup, seconds)
+    pings = cluster.measure(["pings"] + ["listens"] * (corosync.NODES - 1), GROUP_SIZE, warmup, seconds)
+    return {
+        "corosync.delivered": median(answer["per_second"] for answer in every),
+        **{f"corosync.own_{key}": pings[0][f"{key}_us"] for key in ("p50", "p99")},
+    }
 
 
 PARTS: dict[str, Callable[[Run], tuple[Result, list[str]]]] = {
@@ -184,36 +196,6 @@ PARTS: dict[str, Callable[[Run], tuple[Result, list[str]]]] = {
     "spark": simple("spark", ["--rows", "200000"], ["--rows", "3000", "--seconds", "0.5"], most=2),
     "audit": simple("audit", ["--events", "1000000"], ["--events", "10000"], most=1),
 }  # fmt: skip
-
-
-# The machine.
-
-
-def machine(data: Path | None) -> dict[str, str]:
-    """What it is; nothing that names it."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    written = broker_disk.written(1, 1024, 1.0, data)
-    return {
-        "processor": f"{os.cpu_count()} cores, {_processor()}",
-        "memory": f"{memory:.0f} GiB",
-        "disk": f"{written * 1024 / 1e6:,.0f} MB/s appended, with a sync for each MB",
-        "system": f"{_system()}, Linux {platform.release().partition('-')[0]}",
-        "Python": f"{platform.python_version()}",
-        "load before it began": f"{os.getloadavg()[0]:.2f}",
-    }
-
-
-def _processor() -> str:
-    with open("/proc/cpuinfo") as file:
-        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _system() -> str:
-    try:
-        return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except OSError:
-        return platform.system()
 
 
 def hold(run: Run) -> None:
@@ -252,17 +234,25 @@ def main() -> int:
     found, date = machine(run.data), datetime.now(UTC)
     if args.only:
         _remember(run)
+    failed: list[str] = []
     for part in (part for part in PARTS if part in only):
         since = time.monotonic()
-        result, commands = PARTS[part](run)
+        try:
+            result, commands = PARTS[part](run)
+        except PartError as error:
+            failed.append(part)
+            print(f"bench: {part}: {error}", file=sys.stderr)
+            continue
         run.keep(part, result, commands, time.monotonic() - since)
         about = {
-            "command": _command(args),
+            "command": ("make bench, then " if set(run.parts) - {*only} else "") + _command(args),
             "date": f"{date:%B %Y}", "seconds": sum(part["seconds"] for part in run.parts.values()), "quick": run.quick,
             "machine": found, "peers": run.peers, "parts": run.parts,
         }  # fmt: skip
         (run.out / page.RUN).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    return _write(run.out, target)
+    if failed:
+        print(f"bench: not measured: {', '.join(failed)}", file=sys.stderr)
+    return _write(run.out, target) or (1 if failed else 0)
 
 
 def _remember(run: Run) -> None:

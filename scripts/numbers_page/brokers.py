@@ -84,7 +84,8 @@ def _intro(result: Row) -> Iterator[str]:
     wrong = ", ".join(f"{count} by {TITLES.get(name, name)}" for name, count in result["wrong"].items())
     yield (
         f"Messages of {result['size']:,} bytes, a durable queue, confirms with 1000 under way, a prefetch of 500, an "
-        f"acknowledgement for every 100; {result['rounds']} rounds. Lost or given twice: {wrong or 'none, by anybody'}."
+        f"acknowledgement for every 100; rounds: {result['rounds']}. "
+        f"Lost or given twice: {wrong or 'none, by anybody'}."
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+YES, NO = "**yes**", "no"
 Row = Mapping[str, Any]
 """Of what a benchmark has measured, as its JSON has it."""
 
@@ -90,7 +91,7 @@ def verdict(goal: Goal | None, spread: Spread | None) -> tuple[str, str]:
         return "", ""
     met = goal.met(spread.median)
     firm = goal.met(spread.least) == goal.met(spread.most)
-    return str(goal), ("**yes**" if met else "no") + ("" if firm else ", not in every round")
+    return str(goal), (YES if met else NO) + ("" if firm else ", not in every round")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

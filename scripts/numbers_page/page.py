@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from numbers_page import brokers, corosync, groups, pipeline
-from numbers_page.figures import Row
+from numbers_page.figures import NO, YES, Row
 
 RUN = "bench-run.json"
 Section = Callable[[Row], Iterator[str]]
@@ -54,7 +54,22 @@ def write(run: Row, results: Mapping[str, Row], page: Path) -> list[Path]:
 
 
 def _lines(run: Row, results: Mapping[str, Row], plots: Mapping[str, str]) -> Iterator[str]:
+    measured = [*_chapters(run, results, plots)]
     yield from _head(run)
+    if measured:
+        yield from (_tally(measured), "")
+    yield from measured
+    yield from _text("how.md")
+
+
+def _tally(lines: Sequence[str]) -> str:
+    """Of all tables: the goals that were met, and those that were not."""
+    cells = [cell.strip() for line in lines if line.startswith("|") for cell in line.strip("|").split("|")]
+    met, missed = (sum(cell.partition(",")[0] == word for cell in cells) for word in (YES, NO))
+    return f"Goals met: {met} of {met + missed}, with both ways of dispatch counted."
+
+
+def _chapters(run: Row, results: Mapping[str, Row], plots: Mapping[str, str]) -> Iterator[str]:
     for title, parts in CHAPTERS.items():
         if title and any(part in results for part in parts):
             yield from (title, "")
@@ -66,7 +81,6 @@ def _lines(run: Row, results: Mapping[str, Row], plots: Mapping[str, str]) -> It
                 if name in plots:
                     yield from (f"![{text}](img/numbers-{name}.svg)", "")
             yield from _command(run["parts"][part])
-    yield from _text("how.md")
 
 
 def _text(name: str) -> list[str]:

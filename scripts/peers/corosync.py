@@ -4,6 +4,9 @@ A daemon finds itself in its configuration by the name of its host, keeps one fi
 clients find it under one name. So each has a name, /run and /tmp of its own, and is told to have its sockets there
 (/etc/libqb/force-filesystem-sockets) rather than where all processes of a machine see them. The network is the
 machine's: they have addresses 127.0.x.1 to 3.
+
+One thing is set that need not be: no real-time priority. With it, daemons that share two cores with each other and with
+their clients delivered a fifth of what they do without.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from peers.processes import PeerError, Processes
@@ -22,6 +26,7 @@ from peers.processes import PeerError, Processes
 PACKAGES = ("corosync", "libcpg-dev", "gcc", "libc6-dev")
 NODES = 3
 START_TIMEOUT = 60.0
+CLIENT_TIMEOUT = 30.0
 FORMED = f"Members[{NODES}]"
 SOURCE = Path(__file__).with_name("cpg_load.c")
 CONFIG = """\
@@ -40,6 +45,7 @@ quorum {{
 }}
 system {{
   state_dir: /tmp
+  sched_rr: no
 }}
 logging {{
   to_stderr: yes
@@ -74,6 +80,9 @@ class Cluster:
             )
             for pid, role in zip(self.pids, roles, strict=True)
         ]  # fmt: skip
+        # Whoever waits for a message that never comes waits for ever.
+        timer = Timer(CLIENT_TIMEOUT + warmup + seconds, _kill, [clients])
+        timer.start()
         try:
             for client in clients:
                 _hear(client)
@@ -83,6 +92,7 @@ class Cluster:
                 client.stdin.flush()
             return [_hear(client) for client in clients]
         finally:
+            timer.cancel()
             for client in clients:
                 try:
                     client.communicate(timeout=10)
@@ -91,11 +101,16 @@ class Cluster:
                     client.communicate()
 
 
+def _kill(clients: Sequence[subprocess.Popen[str]]) -> None:
+    for client in clients:
+        client.kill()
+
+
 def _hear(client: subprocess.Popen[str]) -> dict[str, Any]:
     assert client.stdout is not None
     line = client.stdout.readline()
     if not line:
-        raise PeerError("corosync: a client of its groups ended: see its message above")
+        raise PeerError("a client of its groups ended, or did not answer in time")
     answer: dict[str, Any] = json.loads(line)
     return answer
 

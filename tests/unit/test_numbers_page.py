@@ -120,6 +120,12 @@ def test_corosync_and_plain_sockets_stand_beside_groups(page: Any, tmp_path: Pat
     assert cells(text, label) == [["700/s", "1,000/s", "0.70x [0.60..0.80]", "≥ 0.65x", "**yes**, not in every round"]]
 
 
+def test_goals_are_counted(page: Any, tmp_path: Path) -> None:
+    assert "Goals met: 1 of 1," in written(page, tmp_path, {"corosync": COROSYNC})
+    slower = {"cases": {**COROSYNC["cases"], "coterie.own_p50": row("us", 150, 250, 350)}}
+    assert "Goals met: 1 of 2," in written(page, tmp_path, {"corosync": slower, "group": GROUP})
+
+
 def test_every_part_has_the_command_that_made_it(page: Any, tmp_path: Path) -> None:
     text = written(page, tmp_path, RESULTS)
     for part in RESULTS:
