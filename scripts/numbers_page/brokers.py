@@ -50,6 +50,8 @@ BESIDE_QUORUM = {
     "latency.consume_p50": Goal(0.35, False), "latency_apart.consume_p50": Goal(0.35, False),
     "latency.confirm_p50": Goal(0.5, False), "latency_apart.confirm_p50": Goal(0.5, False),
 }  # fmt: skip
+DISK = "disk.copies.written"
+DELAY = Goal(1.5, False)
 OWN_GOALS = {"memory.idle": Goal(60, False, "MiB"), "memory.queued": Goal(200, False, "MiB")}
 EVENTS = {
     "kill_oldest.delivery": ("kill -9 of the oldest node, to the next delivery elsewhere", Goal(50, False, "ms")),
@@ -128,16 +130,16 @@ def _ratios(
 def _own(cases: Cases, clusters: Sequence[str]) -> Iterator[str]:
     """Clusters beside the broker alone, beside the disk, and what they may take."""
     rows = []
-    for label, key, field, goal in (
-        ("rate, of what the disk allows for three copies", "persistent.confirmed", "of_disk", Goal(0.6, True)),
-        ("on different nodes", "persistent_apart.confirmed", "of_disk", Goal(0.6, True)),
-        ("rate, of one broker's", "persistent.confirmed", "ratio", None),
-        ("publish to consume, p50, of one broker's", "latency.consume_p50", "ratio", Goal(1.5, False)),
-        ("publish to confirm, p50, of one broker's", "latency.confirm_p50", "ratio", None),
+    for label, key, other, goal in (
+        ("rate, of what the disk allows for three copies", "persistent.confirmed", DISK, Goal(0.6, True)),
+        ("the same, on different nodes", "persistent_apart.confirmed", DISK, Goal(0.6, True)),
+        ("rate, of one broker's", "persistent.confirmed", f"{ALONE}.persistent.confirmed", None),
+        ("publish to consume, p50, of one broker's", "latency.consume_p50", f"{ALONE}.latency.consume_p50", DELAY),
+        ("publish to confirm, p50, of one broker's", "latency.confirm_p50", f"{ALONE}.latency.confirm_p50", None),
     ):
         found = [cases.get(f"{name}.{key}") for name in clusters]
-        spreads = [Spread.of_row(row, field) for row in found if row is not None and field in row]
-        if len(spreads) == len(clusters):
+        if other in cases and all(found):
+            spreads = [ratio(row, cases[other]) for row in found if row is not None]
             verdicts = [verdict(goal, spread) for spread in spreads]
             rows.append([label, *map(times, spreads), verdicts[0][0], *(met for _, met in verdicts)])
     for key, bound in OWN_GOALS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -45,7 +46,7 @@ def ratio(ours: Row, theirs: Row) -> Spread:
 
 def figure(spread: Spread, unit: str) -> str:
     """With its unit: times in the one that reads best, rates in whole numbers."""
-    scale, name = 1.0, unit.partition(",")[0]
+    scale, name = 1.0, re.split("[,;]", unit)[0]
     if unit == "us" and spread.median >= 1000:
         scale, name = 1000.0, "ms"
     elif unit == "ms" and spread.median >= 2000:

@@ -45,7 +45,8 @@ def group(result: Row) -> Iterator[str]:
 
 
 def unicast(result: Row) -> Iterator[str]:
-    rows = [_beside(result["cases"][key], label, goal) for key, (label, goal) in UNICAST.items()]
+    cases = result["cases"]
+    rows = [_beside(cases[key], label, goal) for key, (label, goal) in UNICAST.items() if key in cases]
     yield from ("### One to one", "", *table(HEADERS, rows), "")
 
 
@@ -53,8 +54,9 @@ def views(result: Row) -> Iterator[str]:
     cases: Mapping[str, Row] = result["cases"]
     rows = []
     for key, label in VIEWS.items():
-        row = cases[key]
-        rows.append(_beside(row, label, Goal(row["goal"], False, "ms") if "goal" in row else None))
+        if key in cases:
+            row = cases[key]
+            rows.append(_beside(row, label, Goal(row["goal"], False, "ms") if "goal" in row else None))
     yield from (f"### How fast a group of {result['members']} changes", "", *table(HEADERS, rows), "")
 
 
