@@ -52,6 +52,7 @@ BESIDE_QUORUM = {
 }  # fmt: skip
 DISK = "disk.copies.written"
 DELAY = Goal(1.5, False)
+NEXT = "The next goal for the first two rates is 10x, or 0.6 of what the disk allows for three copies, if that is less."
 OWN_GOALS = {"memory.idle": Goal(60, False, "MiB"), "memory.queued": Goal(200, False, "MiB")}
 EVENTS = {
     "kill_oldest.delivery": ("kill -9 of the oldest node, to the next delivery elsewhere", Goal(50, False, "ms")),
@@ -77,6 +78,8 @@ def section(result: Row) -> Iterator[str]:
         yield from ("### Three brokers that are one", "")
         yield from _figures(result, [name for name in (*clusters, QUORUM, JETSTREAM) if name in present])
         yield from _ratios(cases, clusters, QUORUM, BESIDE_QUORUM, present)
+        if QUORUM in present:
+            yield from (NEXT, "")
         yield from _ratios(cases, clusters, JETSTREAM, {}, present)
         yield from _own(cases, clusters)
         yield from _events(result, clusters)

@@ -29,7 +29,7 @@ VIEWS = {
     "flush2.held_up_loaded_p50": "senders held up by that, p50",
 }
 STATE = {
-    "time": "1 GiB to a joiner",
+    "time": "{size:,.0f} MiB to a joiner",
     "provider_growth": "more memory at the provider",
     "joiner_growth": "more memory at the joiner",
     "held_up_p99": "senders held up, p99",
@@ -61,7 +61,8 @@ def views(result: Row) -> Iterator[str]:
 
 
 def state(result: Row) -> Iterator[str]:
-    rows = [_beside(result["cases"][key], label, None) for key, label in STATE.items() if key in result["cases"]]
+    cases, size = result["cases"], result["size"] / 2**20
+    rows = [_beside(cases[key], label.format(size=size), None) for key, label in STATE.items() if key in cases]
     yield from ("### A state that is sent while others multicast", "")
     yield from (*table(["", "Coterie", "baseline", "ratio"], [row[:4] for row in rows]), "")
     yield from (

@@ -57,7 +57,7 @@ GROUP: Result = {
 }
 VIEWS: Result = {"members": 4, "cases": {"flush2.kill": beside("ms", 12, 6, (2.0, 1.9, 2.1), goal=25.0, met=True)}}
 UNICAST: Result = {"cases": {"round_trip_p50": beside("us", 120, 60, (2.0, 1.9, 2.1))}}
-STATE: Result = {"cases": {"time": beside("s", 2.5, 0.5, (5.0, 4.0, 6.0))}}
+STATE: Result = {"size": 1 << 30, "cases": {"time": beside("s", 2.5, 0.5, (5.0, 4.0, 6.0))}}
 SPARK: Result = {"rows": 5000, "cases": {"batch.to_loop": beside("rows/s", 500, 50, (10.0, 9.0, 11.0), goal=10.0)}}
 AUDIT: Result = {
     "cases": {
@@ -144,7 +144,7 @@ def test_views_states_and_spark_stand_beside_their_baselines(page: Any, tmp_path
         ["12.0 ms", "6.00 ms", "2.00x [1.90..2.10]", "≤ 25 ms", "**yes**"]
     ]
     assert cells(text, "to one and back, p50")[0][-2:] == ["≤ 100 us", "no"]
-    assert cells(text, "1 GiB to a joiner") == [["2.50 s", "0.50 s", "5.00x [4.00..6.00]"]]
+    assert cells(text, "1,024 MiB to a joiner") == [["2.50 s", "0.50 s", "5.00x [4.00..6.00]"]]
     assert cells(text, "as a table, beside a loop with pika") == [
         ["500/s", "50.0/s", "10.0x [9.00..11.0]", "≥ 10x", "**yes**, not in every round"]
     ]
