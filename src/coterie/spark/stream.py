@@ -34,6 +34,7 @@ from coterie.spark.stream_chunks import CHUNK_DDL, gathered
 from coterie.spark.stream_queue import TraceQueue
 from coterie.spark.stream_state import STATE, Runs, verdicts
 from coterie.spark.stream_tables import LATE, OPEN, OUT_DDL
+from coterie.spark.trouble import MISSING, NOT_INSTALLED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,10 +49,6 @@ SETTINGS = {
 PARTITIONS_MAX = 32
 POLL = 0.2
 STOP_SECONDS = 30.0
-NOT_INSTALLED = (
-    "a stream through Spark Connect needs Coterie installed in the Python that the server runs (PYSPARK_PYTHON there): "
-    "Spark sends packages to tasks, but not to what it runs after each batch"
-)
 BUSY = ("Initializing", "Processing new data")
 """What Spark says of a query that is at work on something, or has not even looked yet."""
 
@@ -184,7 +181,7 @@ class Stream:
         try:
             return writer.start()
         except PySparkException as error:
-            if "No module named 'coterie'" in str(error):
+            if MISSING in str(error):
                 raise UserError(NOT_INSTALLED) from error
             raise
 
