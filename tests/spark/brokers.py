@@ -73,9 +73,11 @@ class Broker:
             found.append((properties, body))
 
     def stop(self) -> None:
-        self._connection.close()
-        self._process.terminate()
-        self._process.communicate(timeout=60)
+        try:
+            self._connection.close()
+        finally:
+            self._process.terminate()
+            self._process.communicate(timeout=60)
 
 
 @contextmanager
