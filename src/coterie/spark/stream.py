@@ -46,6 +46,9 @@ SETTINGS = {
     "spark.sql.files.ignoreMissingFiles": "true",  # whoever tidies the folder up should not stop the stream for ever
 }
 """What the session of a stream needs besides."""
+BATCHES_WITHOUT_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+"""Time passes for the runs in such batches. What is available now was looked for once, when the query began: in a batch
+after that, time would count against what has come since and is not looked at. And the query would never end."""
 PARTITIONS_MAX = 32
 POLL = 0.2
 STOP_SECONDS = 30.0
@@ -162,6 +165,7 @@ class Stream:
         spark, watch = self._spark, self._watch
         tasks = min(PARTITIONS_MAX, parallelism(spark))
         spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+        spark.conf.set(BATCHES_WITHOUT_DATA, str(not watch.available_now).lower())
         self._adopt()
         if isinstance(watch.source, TraceQueue):
             chunks = watch.source.chunks(spark, tasks)
@@ -184,6 +188,8 @@ class Stream:
             if MISSING in str(error):
                 raise UserError(NOT_INSTALLED) from error
             raise
+        finally:
+            spark.conf.unset(BATCHES_WITHOUT_DATA)  # the query has got its own
 
     def follow(self, stopped: threading.Event, news: Callable[[Seen], None]) -> None:
         """Until it is told to stop, or has done what it was to do. `news` is called after each batch."""
@@ -195,20 +201,22 @@ class Stream:
                 if self._progress():
                     busy = busy if self.seen.quiet else now
                     news(self.seen)
-                    if watch.available_now and self.seen.quiet:
-                        return  # timers alone would keep it going for ever
                 if not active:
                     self._query.awaitTermination()  # raises, if it did not end by itself
                     return
                 if self._query.status["message"].startswith(BUSY):
                     busy = now
-                elif watch.until_idle is not None and now - busy >= watch.until_idle:
+                elif watch.until_idle is not None and now - busy >= watch.until_idle and self._looked():
                     return
                 if now - adopted >= watch.adopt_after:
                     adopted = now
                     self._adopt()
         finally:
             self.stop()
+
+    def _looked(self) -> bool:
+        """Whether the latest look found nothing new; without any batch, so did the first."""
+        return self.seen.quiet or not self.seen.batches
 
     def _adopt(self) -> None:
         if isinstance(self._watch.source, Path):
