@@ -31,7 +31,8 @@ ASK, BODIES = 8, 9
 """The first byte of a question, and of an answer.
 
 A question has a number that no earlier one had, of this update or of one that was given up: its answer may still come.
-Then for each queue its own number, how many messages, and their positions. The answer has the number of the question, a size for each message in the same order, and the bodies without anything between them.
+Then for each queue its own number, how many messages, and their positions. The answer has the number of the question, a
+size for each message in the same order, and the bodies without anything between them.
 """
 _NUMBER = struct.Struct(">Q")
 _QUEUE = struct.Struct(">QI")
