@@ -83,7 +83,7 @@ setup-tools: $(STAMP) ## Install the clients that are not Python: amqp-tools, am
 		echo "setup: npm cannot fetch amqplib: tests marked 'amqplib' are left out"; fi; \
 	echo "$$left_out" >$(TOOL_TESTS)
 
-demo: setup ## Three brokers that are one, one of them killed under load, and the account of every message
+demo: setup ## Three brokers that are one, one of them killed under load; Spark streams every order to Parquet: a minute
 	@$(BIN)/coterie demo
 
 # Spark's tests run by themselves: it uses every core. Those of sessions must not find the one that all others share.

@@ -30,8 +30,9 @@ from mesh import Link, Mesh, hosts
 
 from coterie.demo.broker_story import drained, served, until
 from coterie.demo.brokers import Brokers
-from coterie.demo.clients import QUEUE, Client, Consumer, Publisher
+from coterie.demo.clients import Client, Consumer, Publisher
 from coterie.demo.orders import Fault, Ledger
+from coterie.demo.shop import QUEUE
 from coterie.errors import CoterieError
 
 KINDS = ("kill", "stop", "cut", "disk")

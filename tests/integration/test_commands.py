@@ -90,8 +90,9 @@ def test_a_delivery_that_is_altered_in_the_traces_of_real_processes_is_found(
 
 
 def test_of_three_brokers_one_is_killed_and_every_order_is_accounted_for(tmp_path: Path) -> None:
-    told = coterie("demo", "--seconds", "1", "--out", str(tmp_path))
+    told = coterie("demo", "--seconds", "1", "--out", str(tmp_path), "--no-spark")
     assert told["good"], told["violations"]
+    assert (told["spark"], told["without_spark"]) == (None, "")
     assert (told["lost"], told["violations"]) == (0, [])
     assert told["published"] == told["confirmed"] + told["unconfirmed"]
     assert told["consumed_once"] + told["consumed_again"] == told["confirmed"] + told["unconfirmed_consumed"]

@@ -234,3 +234,31 @@ def test_durations_are_read_at_a_glance() -> None:
 def test_a_parser_for_one_command_knows_only_that_module() -> None:
     with pytest.raises(SystemExit):
         make_parser("stacks").parse_args(["settings"])
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "command"),
+    [
+        ("pika", "demo", ["demo"]),
+        ("pyspark", "spark", ["audit", ".", "--out", "audit"]),
+        ("pyarrow", "spark", ["audit", "--stream", ".", "--out", "audit"]),
+        ("pandas", "spark", ["campaign", "--profile", "broker", "--seeds", "1", "--out", "campaign"]),
+        ("pyspark", "spark", ["bench", "audit"]),
+        ("pyspark", "spark", ["bench", "spark"]),
+        ("pika", "demo", ["bench", "spark"]),
+        ("aiohttp", "console", ["bench", "spark"]),
+        ("grpc", "connect", ["audit", ".", "--out", "audit", "--master", "sc://127.0.0.1:1"]),
+    ],
+)
+def test_what_is_not_installed_is_told_in_one_line_with_the_extra_that_brings_it(
+    module: str, extra: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "trace.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(command) == 2
+    out, errors = capsys.readouterr()
+    assert (out, errors.count("\n")) == ("", 1)
+    assert module in errors
+    assert f"pip install 'coterie[{extra}]'" in errors

@@ -35,11 +35,13 @@ class Jobs:
         self._servers = servers
         self._sinks = sinks
         self._folder = folder
+        self._cores = spark.sparkContext.defaultParallelism
         self._reading: Reading | None = None
         self._streams = 0
 
     def _table(self, order: Message) -> DataFrame:
         source = self._spark.read.format("coterie").option("servers", self._servers).option("queue", order["queue"])
+        source = source.option("minPartitions", self._cores)
         if order.get("rows_of_part"):
             source = source.option("maxRowsPerPartition", order["rows_of_part"])
         return (source.option("columns", order["columns"]) if order.get("columns") else source).load()
@@ -60,7 +62,7 @@ class Jobs:
         checkpoint = self._folder / f"checkpoint-{self._streams}"
         source = self._spark.readStream.format("coterie").option("servers", self._servers)
         rows = source.option("queue", order["queue"]).option("columns", VALUE)
-        rows = rows.option("maxRowsPerTrigger", order["rows_of_batch"])
+        rows = rows.option("maxRowsPerTrigger", order["rows_of_batch"]).option("minPartitions", self._cores)
         began = time.monotonic()
         writing = rows.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
         query = writing.trigger(availableNow=True).start()
@@ -182,7 +184,7 @@ def main(arguments: Message) -> None:
         register(spark)
         # Spark is up when a first job is done.
         spark.range(1).write.format("noop").mode("overwrite").save()
-        _say({"start_seconds": time.monotonic() - began, "cores": spark.sparkContext.defaultParallelism})
+        _say({"start_seconds": time.monotonic() - began})
         jobs = Jobs(spark, arguments["servers"], arguments["sinks"], folder)
         for line in sys.stdin:
             order: Message = json.loads(line)

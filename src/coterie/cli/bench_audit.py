@@ -7,6 +7,7 @@ import argparse
 from coterie.bench import audit
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
+from coterie.spark.reach import need_spark
 from coterie.trace import Json
 
 EPILOG = """\
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"bench audit: --events '{args.events}' is no list of numbers such as 100000,1000000") from None
     if sizes[0] < 1 or args.rounds < 1:
         raise UserError("bench audit: --events and --rounds must be 1 at least")
+    need_spark()
     with Progress("measurements", len(sizes) * args.rounds * len(audit.PLACES)) as progress:
         found = audit.measure(sizes, args.rounds, progress.update)
     rows = {name: figure.to_json() for name, figure in audit.figures(found).items()}

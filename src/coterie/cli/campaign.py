@@ -16,7 +16,7 @@ from coterie import __version__
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
 from coterie.sim import mutations
-from coterie.sim.profiles import PROFILES, profile
+from coterie.sim.profiles import PROFILES, need_for_runs, profile
 
 if TYPE_CHECKING:
     from coterie.spark.campaign import State
@@ -80,6 +80,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def run(options: argparse.Namespace) -> int:
     family = profile(options.profile)
     _check(options)
+    need_for_runs(family, range(options.first_seed, options.first_seed + options.seeds))
     # All of it now, so that what is missing is missed before the hours of work.
     from coterie.spark import campaign, campaign_report, campaign_totals, session  # noqa: F401
     from coterie.spark.campaign_folder import Asked, Folder, change_of

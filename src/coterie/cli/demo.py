@@ -39,7 +39,7 @@ or a property does not hold.
 
 
 USAGE = """\
-coterie demo [broker] [--out DIR] [--rate R] [--seconds S] [--json]
+coterie demo [broker] [--out DIR] [--rate R] [--seconds S] [--no-spark] [--json]
        coterie demo group [--help] ...
 """
 
@@ -91,6 +91,8 @@ def _run(args: argparse.Namespace) -> int:
         raise UserError(f"demo: --rate must be at least 1 and --size at least {SIZE_MIN}: else there is nothing to see")
     if args.seconds is not None:
         raise UserError("demo: --seconds is for the brokers' demonstration: the group's takes as long as it takes")
+    if args.no_spark:
+        raise UserError("demo: --no-spark is for the brokers' demonstration: the group's has no Spark")
     if args.trace_segment_seconds < 0:
         raise UserError("demo: --trace-segment-seconds must not be negative: 0 writes one file for each process")
     try:

@@ -13,7 +13,7 @@ from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
 from coterie.sim import mutations
 from coterie.sim.plan import Plan
-from coterie.sim.profiles import PROFILES, profile
+from coterie.sim.profiles import PROFILES, need_for_plan, need_for_runs, profile
 from coterie.trace import Json
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ RUN_EPILOG = """\
 examples:
   coterie sim run --profile channel --seeds 200           two hundred runs, each with other faults
   coterie sim run --profile channel --seeds 1 --first-seed 17 --trace traces    one run, with its trace
-  coterie sim run --profile channel --seeds 200 --mutate nakack-no-dedup --json   does anybody notice?
+  coterie sim run --profile channel --seeds 200 --mutate nakack-not-to-self --json   does anybody notice?
 
 A run that goes wrong is named by its seed: look at it with `coterie sim replay`, make it smaller with
 `coterie sim shrink`. With the profile's standard number of seeds or more, every rule of its protocols must have been
@@ -132,8 +132,9 @@ def run(options: argparse.Namespace) -> int:
     _check_jobs(options.jobs)
     if options.mutate is not None:
         mutations.find(options.mutate)
-    trace_dir = _directory(options.trace)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
+    need_for_runs(family, seeds)
+    trace_dir = _directory(options.trace)
     with Progress("runs", len(seeds)) as progress:
         total = campaign(
             family.name, seeds, options.jobs, options.mutate, trace_dir,
@@ -151,7 +152,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _note(total: Campaign) -> str:
-    return f"{len(total.failing_seeds)} failing" if total.failures else ""
+    seeds = total.failing_seeds
+    return f"{len(seeds)} failing, the last is {seeds[-1]}" if seeds else ""
 
 
 def _report(total: Campaign, unreached: list[str], must_reach: bool) -> None:
@@ -177,6 +179,7 @@ def _report(total: Campaign, unreached: list[str], must_reach: bool) -> None:
 def replay(options: argparse.Namespace) -> int:
     _mutate_here(options.mutate)
     plan = _plan(options)
+    need_for_plan(plan)
     trace_dir = _directory(options.trace)
     from coterie.sim.runner import trace_plan
 
@@ -244,6 +247,7 @@ def shrink(options: argparse.Namespace) -> int:
     if options.tries < 1:
         raise UserError(f"--tries must be at least 1, not {options.tries}")
     plan = profile(options.profile).make(options.seed)
+    need_for_plan(plan)
     from coterie.sim.runner import run_plan
     from coterie.sim.shrink import Shrinker
 
@@ -280,6 +284,9 @@ def _measures(plan: Plan) -> dict[str, int]:
 def list_mutations(options: argparse.Namespace) -> int:
     chosen = [mutations.find(name) for name in options.name] or list(mutations.MUTATIONS)
     _check_jobs(options.jobs)
+    if options.check:
+        for name in {mutation.profile for mutation in chosen}:
+            need_for_runs(profile(name), range(options.seeds))
     rows: list[dict[str, Json]] = []
     for mutation in chosen:
         row: dict[str, Json] = {

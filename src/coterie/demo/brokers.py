@@ -28,6 +28,8 @@ class Broker:
         self.name = f"node{number + 1}"
         self.port = port
         """Of AMQP."""
+        self.console = ""
+        """Of HTTP; empty: it has none."""
         self.log = log
         """What all of its lives wrote to standard error."""
         self._arguments = arguments
@@ -52,7 +54,9 @@ class Broker:
                     text += line
         except TimeoutError:
             raise CoterieError(f"{self.name} did not start in {START_TIMEOUT:g} s: see {self.log}") from None
-        self.port = int(json.loads(text)["amqp"][0].rpartition(":")[2])
+        told = json.loads(text)
+        self.port = int(told["amqp"][0].rpartition(":")[2])
+        self.console = told["console"] or ""
 
     async def _copy(self, process: asyncio.subprocess.Process) -> None:
         """By a pipe, so that a limit on the sizes of the broker's files is none on its log."""
@@ -110,8 +114,10 @@ class Brokers:
         more: Sequence[str] = (),
         trace: Path | None = None,
         hosts: Sequence[str] | None = None,
+        consoles: bool = False,
     ) -> None:
-        """`hosts`: where the others reach each of them, if not at its own address; with the same port."""
+        """`hosts`: where the others reach each of them, if not at its own address; with the same port. `consoles`: each
+        has one."""
         ports = free_ports(2 * count)
         amqp, self.between = ports[:count], ports[count:]
         reached = ["127.0.0.1"] * count if hosts is None else hosts
@@ -119,7 +125,8 @@ class Brokers:
         self.each: list[Broker] = []
         for number in range(count):
             arguments = [
-                "--amqp", f"127.0.0.1:{amqp[number]}", "--console", "", "--bind", f"127.0.0.1:{self.between[number]}",
+                "--amqp", f"127.0.0.1:{amqp[number]}", "--console", "127.0.0.1:0" if consoles else "",
+                "--bind", f"127.0.0.1:{self.between[number]}",
                 "--peers", peers, "--cluster-size", str(count), "--data", str(folder / f"node{number + 1}"), *more,
             ]  # fmt: skip
             if hosts is not None:

@@ -19,8 +19,8 @@ from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
 from coterie.demo.orders import Ledger
+from coterie.demo.shop import ALERT_IDS, ALERTS, BINDINGS, EXCHANGE, QUEUE, SALES
 
-QUEUE = "orders"
 PREFETCH = 100
 TICK = 0.02
 """Seconds between two looks at what is to be done."""
@@ -114,13 +114,46 @@ class Session:
                 pass
         self.over = True
 
-    async def declare(self) -> None:
-        """The queue of the orders."""
-        await self.ask(lambda done: self.channel.queue_declare(QUEUE, durable=True, callback=done))
+    async def declare(self, shop: bool = False) -> None:
+        """The queue of the orders; and, if it is wanted, all that Spark's pipeline needs."""
+        channel = self.channel
+        await self.ask(lambda done: channel.queue_declare(QUEUE, durable=True, callback=done))
+        if not shop:
+            return
+        once = {"x-deduplicate-length": ALERT_IDS}
+        await self.ask(lambda done: channel.queue_declare(SALES, durable=True, callback=done))
+        await self.ask(lambda done: channel.queue_declare(ALERTS, durable=True, arguments=once, callback=done))
+        await self.ask(lambda done: channel.exchange_declare(EXCHANGE, "topic", durable=True, callback=done))
+        for queue, key in BINDINGS:
+            await self.ask(lambda done, queue=queue, key=key: channel.queue_bind(queue, EXCHANGE, key, callback=done))  # type: ignore[misc]
 
-    async def count(self) -> int:
-        """Ready messages of the queue, as this broker sees it."""
-        answer = await self.ask(lambda done: self.channel.queue_declare(QUEUE, passive=True, callback=done))
+    async def publish(self, exchange: str, key: str, body: bytes) -> None:
+        """One message; returns when it is confirmed."""
+        confirmed = self._future()
+        channel = self.channel
+        await self.ask(lambda done: channel.confirm_delivery(lambda _: _answer(confirmed, None), callback=done))
+        self.do(lambda: channel.basic_publish(exchange, key, body, PERSISTENT))
+        await confirmed
+
+    async def take(self, queue: str) -> list[tuple[BasicProperties, bytes]]:
+        """All messages that are in a queue which nobody else consumes."""
+        taken: list[tuple[BasicProperties, bytes]] = []
+        all_came = self._future()
+        count = await self.count(queue)
+
+        def deliver(_: object, __: object, properties: BasicProperties, body: bytes) -> None:
+            taken.append((properties, body))
+            if len(taken) == count:
+                _answer(all_came, None)
+
+        if count:
+            await self.ask(lambda done: self.channel.basic_consume(queue, deliver, auto_ack=True, callback=done))
+            await all_came
+        return taken
+
+    async def count(self, queue: str = QUEUE) -> int:
+        """Ready messages of a queue, as this broker sees it."""
+        answer = await self.ask(lambda done: self.channel.queue_declare(queue, passive=True, callback=done))
         number: int = answer.method.message_count
         return number
 
@@ -184,9 +217,20 @@ class Client(ABC):
 class Publisher(Client):
     """So many a second, each confirmed; what is not confirmed is not published again."""
 
-    def __init__(self, number: int, ports: Sequence[int], faults: Sequence[int], ledger: Ledger, rate: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        ports: Sequence[int],
+        faults: Sequence[int],
+        ledger: Ledger,
+        rate: float,
+        shop: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """`shop`: writes the order of that name, which goes to the shop's exchange; None: the name goes to a queue."""
         super().__init__(number, ports, faults, ledger)
         self._rate = rate
+        self._write = shop or str.encode
+        self._exchange, self._key = (EXCHANGE, f"order.{number}") if shop else ("", QUEUE)
         self._count = 0
 
     async def _work(self, session: Session) -> None:
@@ -208,7 +252,7 @@ class Publisher(Client):
                 due += 1 / self._rate
                 tags += 1
                 waiting[tags] = body = self._next()
-                session.do(lambda body=body: session.channel.basic_publish("", QUEUE, body, PERSISTENT))  # type: ignore[misc]
+                session.do(lambda body=body: session.channel.basic_publish(self._exchange, self._key, body, PERSISTENT))  # type: ignore[misc]
             due = max(due, self.now() - TICK)
             await asyncio.sleep(TICK)
             if session.over:
@@ -220,7 +264,7 @@ class Publisher(Client):
 
     def _next(self) -> bytes:
         self._count += 1
-        body = b"p%d-%d" % (self.number, self._count)
+        body = self._write(f"p{self.number}-{self._count}")
         self.ledger.publish(body, self.now(), self.node)
         return body
 

@@ -57,7 +57,7 @@ class SourceOptions:
             _positions(options, "endingPositions", LATEST, (LATEST,)), _lease(options),
             options.whole("maxRowsPerTrigger", 0) if "maxRowsPerTrigger" in options else None,
             options.whole("maxBytesPerTrigger", 0) if "maxBytesPerTrigger" in options else None,
-            options.whole("minPartitions", 1), options.whole("maxRowsPerPartition", 50_000),
+            options.whole("minPartitions", 1), options.whole("maxRowsPerPartition", 100_000),
             options.flag("failOnDataLoss", True), chosen(options.text("columns")),
             options.seconds("connectTimeout", "60s"),
         )  # fmt: skip
