@@ -21,6 +21,8 @@ CAMPAIGNS ?= vs total
 MASTER ?= local[*]
 KILLS ?= 100
 FAULTS ?= 60
+# Arguments of scripts/bench.py: make BENCH=--quick bench
+BENCH ?=
 
 export PIP_ROOT_USER_ACTION := ignore
 
@@ -103,16 +105,8 @@ format: setup ## Let ruff put every file into the house's form
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-bench: setup ## Throughput, views and state transfer against raw sockets, into out/: some minutes
-	@mkdir -p out
-	$(BIN)/coterie bench group --members 4 --size 1024 --order both --json | tee out/bench-group.json
-	$(BIN)/coterie bench unicast --json | tee out/bench-unicast.json
-	$(BIN)/coterie bench views --members 4 --json | tee out/bench-views.json
-	$(BIN)/coterie bench state --size 1GiB --json | tee out/bench-state.json
-	$(BIN)/coterie bench broker --nodes 3 --json | tee out/bench-broker.json
-	$(BIN)/coterie bench audit --json | tee out/bench-audit.json
-	$(BIN)/coterie bench spark --json | tee out/bench-spark.json
-	$(BIN)/coterie bench flush-messages --plot out/flush-messages.svg --json | tee out/flush-messages.json
+bench: setup ## Everything beside RabbitMQ, NATS and corosync, which apt installs if it can: docs/numbers.md, half an hour
+	@$(BIN)/python scripts/bench.py $(BENCH)
 
 chaos: setup ## Kills, pauses, partitions and full disks, simulated and with real processes: longer than `make test`
 	for round in 1 2 3 4 5; do $(BIN)/coterie demo group --out out/chaos --rate 1000 || exit 1; done

@@ -127,6 +127,15 @@ def test_a_benchmark_measures_the_group_beside_raw_sockets(case: str) -> None:
         assert figure["baseline"] > 0
 
 
+def test_a_benchmark_measures_how_long_a_member_waits_for_its_own_multicast() -> None:
+    measured = coterie("bench", "own", "--rounds", "1", "--seconds", "0.3")
+    assert measured["order"] == "total"
+    assert measured["members"] == 3
+    for name in ("own_p50", "own_p99"):
+        assert measured["cases"][name]["median"] > 0
+        assert measured["cases"][name]["baseline"] > 0
+
+
 def test_a_benchmark_measures_total_order_beside_fifo_and_both_beside_raw_sockets() -> None:
     measured = coterie("bench", "group", "--order", "both", "--members", "3", "--rounds", "1", "--seconds", "0.5")
     cases = measured["cases"]

@@ -82,6 +82,28 @@ def test_a_lease_is_acquired_read_retired_and_ended(node: Running, queue: str) -
         assert (tail.ready, tail.leased, tail.first, tail.next) == (7, 0, 3, 11)
 
 
+def test_metrics_tell_what_leases_hold(node: Running, queue: str) -> None:
+    metric = "coterie_queue_messages_leased"
+
+    def leased(page: str, series: str) -> int:
+        text = node.ask("GET", page, user=None).body.decode()
+        (value,) = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{series} ")]
+        return int(value)
+
+    of_queue = f'{metric}{{vhost="/",queue="{queue}"}}'
+    before = leased("/metrics", metric)
+    with client(node) as reader:
+        for name, rows in (("one", 3), ("two", 4)):
+            reader.acquire(queue, name, "s", rows=rows)
+        assert leased("/metrics/per-object", of_queue) == 7
+        assert leased("/metrics", metric) - before == 7
+        for name in ("one", "two"):
+            lease = reader.lease(queue, name)
+            assert lease is not None
+            reader.end(lease)
+    assert leased("/metrics/per-object", of_queue) == 0
+
+
 def test_a_batch_read_takes_nothing_and_ends_at_its_cut(node: Running, queue: str) -> None:
     with client(node) as reader:
         cut = reader.cut(queue)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,12 @@ def lines_until(channel: BlockingChannel, nodes: set[str], found: Any) -> list[s
     raise AssertionError("the queue is gone")
 
 
+def silent(channel: BlockingChannel) -> bool:
+    """Whether a second passes without a message, soon."""
+    coming = channel.consume(QUEUE, auto_ack=True, inactivity_timeout=1.0)
+    return any(method is None for method, _, _ in islice(coming, 8))
+
+
 def audited(lines: list[str], folder: Path) -> dict[str, Any]:
     file = folder / "trace.jsonl"
     file.write_text("".join(f"{line}\n" for line in lines))
@@ -139,6 +146,7 @@ def _publishes(node: dict[str, Any], folder: Path) -> None:
         assert {"publish", "enqueue", "duplicate", "confirm", "acquire", "dequeue"} <= {each["kind"] for each in events}
         assert not [event for event in events if str(event.get("queue", "")).startswith(EXCHANGE)]
         assert audited(lines, folder)["violations"] == 0
+        assert silent(channel), "what is published makes the disk work, which is no reason to publish"
         assert coterie("tracing", "off", "--url", url).returncode == 0
         channel.cancel()
 

@@ -19,7 +19,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 class Broker:
     """One that serves, from its beginning to its end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         command = [
             sys.executable,
             "-m",
@@ -33,7 +33,7 @@ class Broker:
         ]
         with folder.with_suffix(".log").open("w") as log:
             self._process = subprocess.Popen(
-                [*command, "--data", str(folder)], stdout=subprocess.PIPE, stderr=log, text=True
+                [*command, "--data", str(folder), *flags], stdout=subprocess.PIPE, stderr=log, text=True
             )
         assert self._process.stdout is not None
         text = ""
@@ -44,7 +44,7 @@ class Broker:
         told = json.loads(text)
         self.amqp = str(told["amqp"][0]).rpartition("//")[2]
         self.console = str(told["console"])
-        self._connection = pika.BlockingConnection(pika.URLParameters(f"amqp://guest:guest@{self.amqp}/"))
+        self._connection = pika.BlockingConnection(pika.URLParameters(f"amqp://guest:guest@{self.amqp}/?heartbeat=0"))
         self.channel: BlockingChannel = self._connection.channel()
 
     def declare(self, queue: str, **arguments: Any) -> None:
@@ -73,14 +73,16 @@ class Broker:
             found.append((properties, body))
 
     def stop(self) -> None:
-        self._connection.close()
-        self._process.terminate()
-        self._process.communicate(timeout=60)
+        try:
+            self._connection.close()
+        finally:
+            self._process.terminate()
+            self._process.communicate(timeout=60)
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[Broker]:
-    found = Broker(folder)
+def broker(folder: Path, *flags: str) -> Iterator[Broker]:
+    found = Broker(folder, *flags)
     try:
         yield found
     finally:

@@ -111,7 +111,8 @@ def connect_server(folder: Path, python: Path | None = None) -> Iterator[str]:
     try:
         server.start(
             ["org.apache.spark.deploy.SparkSubmit", "--class", service, *flags, "spark-internal"],
-            _environment(folder) | {"PYSPARK_PYTHON": str(python or sys.executable)},
+            # What is on the path of these tests is not on that of a server.
+            _environment(folder) | {"PYSPARK_PYTHON": str(python or sys.executable), "PYTHONPATH": ""},
         )
         port = server.await_line(r"Spark Connect server started at: \S*?:(\d+)$")
         yield f"sc://127.0.0.1:{port}"

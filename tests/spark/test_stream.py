@@ -121,7 +121,8 @@ def following(spark: SparkSession, watch: Watch) -> Iterator[Stream]:
 
 
 def available(spark: SparkSession, folder: Path, out: Path) -> Outcome:
-    watch = Watch(folder, out, out / "checkpoint", available_now=True)
+    """With no patience at all: in any batch after the one that brought it, every run would be over."""
+    watch = Watch(folder, out, out / "checkpoint", available_now=True, patience=Patience(0.001, 0.001))
     with claimed(watch):
         stream = Stream(spark, watch)
         stream.follow(threading.Event(), lambda _: None)

@@ -18,9 +18,17 @@ from coterie.errors import DiskError, UserError
 from coterie.runtime.aio import AioRuntime, files, run
 from coterie.runtime.aio.disk import FolderDisk
 from coterie.runtime.aio.files import MOST_OPEN
+from coterie.runtime.aio.ring import Ring
 from coterie.runtime.base import Disk
 
 Start = Callable[[Callable[[Any], None]], None]
+
+
+@pytest.fixture(autouse=True, params=["kernel", "threads"])
+def small_writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is the same whether the kernel writes what is small, where it can, or threads do."""
+    if request.param == "threads":
+        monkeypatch.setattr(Ring, "of", lambda loop: None)
 
 
 def with_disk(folder: Path | None, scenario: Callable[[Disk], Coroutine[Any, Any, None]]) -> None:
@@ -355,6 +363,24 @@ def test_a_disk_that_is_full_takes_nothing_of_an_append_that_is_to_be_synced_and
     assert folder.append("log", [b"y"], sync_follows=True) == 1000
     folder.sync("log")
     folder.close()
+
+
+def test_a_limit_that_is_met_by_an_append_to_a_synced_file_leaves_it_as_it_was(tmp_path: Path) -> None:
+    async def scenario(disk: Disk) -> None:
+        async def append_and_sync(data: bytes) -> tuple[object, object]:
+            told: list[object] = []
+            disk.append("log", [data], told.append)
+            return await outcome(lambda done: disk.sync("log", done)), told[0]
+
+        assert await append_and_sync(bytes(1000)) == (None, 0)
+        with file_size_limit(1500):
+            synced, appended = await append_and_sync(b"x" * 900)
+            assert synced is None  # what was there before
+            assert "File too large" in str(appended)
+        assert (tmp_path / "log").stat().st_size == 1000
+        assert await append_and_sync(b"y") == (None, 1000)
+
+    with_disk(tmp_path, scenario)
 
 
 def test_a_file_system_that_cannot_sync_as_it_writes_is_written_to_and_synced(

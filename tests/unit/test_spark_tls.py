@@ -13,10 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from test_tls import Authority
 
+import coterie.testing
 from coterie.errors import UserError
 from coterie.spark.link import Refused
 from coterie.spark.options import Login, Server
 from coterie.spark.publisher import Brokers, Bulk, Publisher
+from coterie.spark.sink import SinkOptions
 from coterie.spark.source import QueueStream
 from coterie.spark.source_options import SourceOptions
 
@@ -59,12 +61,32 @@ def test_a_broker_is_trusted_by_its_authority_and_by_its_name(
         Publisher(Brokers((server,), Login("guest", "guest", tls_ca=theirs)))
     with pytest.raises(Refused, match=r"its certificate is not trusted: .*127.0.0.1"):
         Publisher(Brokers((server,), Login("guest", "guest", tls_ca=ours.ca)))
-    for ca, text in ((ours.ca, "no queue 'q' in vhost '/'"), (theirs, "nobody could answer for 0.1 s.*[cC]ertificate")):
-        options = {"servers": console, "queue": "q", "tlsCa": ca, "tlsHostname": "false", "connectTimeout": "100ms"}
+    for ca, by_name, text in (
+        (ours.ca, "false", "no queue 'q' in vhost '/'"),
+        (ours.ca, "true", "nobody could answer for 0.1 s.*127.0.0.1"),
+        (theirs, "false", "nobody could answer for 0.1 s.*[cC]ertificate"),
+    ):
+        options = {"servers": console, "queue": "q", "tlsCa": ca, "tlsHostname": by_name, "connectTimeout": "100ms"}
         reader = QueueStream(SourceOptions.of(options), StructType([]))
         with pytest.raises(UserError, match=text):
             reader.latestOffset({}, ReadAllAvailable())
         reader.stop()
+
+
+def test_a_broker_that_wants_a_certificate_gets_that_of_the_options(ours: Authority) -> None:
+    door = {**ours.member("node"), "amqps": "127.0.0.1:0", "tls_clients": "required"}
+    mine = ours.member("spark")
+    with coterie.testing.broker(settings={"listen": door}) as node:
+        options = {
+            "servers": f"amqps://127.0.0.1:{node._running().endpoints[-1].port}", "tlsCa": ours.ca,
+            "tlsHostname": "false", "connectTimeout": "200ms",
+        }  # fmt: skip
+        with pytest.raises(Refused, match="no broker can be reached"):
+            Publisher(SinkOptions.of(options).brokers)
+        options |= {"tlsCert": mine["tls_cert"], "tlsKey": mine["tls_key"], "connectTimeout": "30s"}
+        with Publisher(SinkOptions.of(options).brokers) as publisher:
+            publisher.flush()
+            assert publisher.connections == 1
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,10 @@ def _memory(stage: Stage) -> Iterator[Step]:
     if "memory" in stage.plan.parts:
         for name in (ALONE, *stage.plan.clusters):
             yield Step(f"memory: {name}", partial(_remembers, stage, name))
-        for peer in stage.plan.peers:
-            yield Step(f"memory: {peer.name}", partial(_theirs, stage, peer))
+        # All while they are idle: two of them may be two kinds of queues of one cluster.
+        for case in (_idle, _filled):
+            for peer in stage.plan.peers:
+                yield Step(f"memory: {peer.name}", partial(_theirs, stage, peer, case))
 
 
 def _remembers(stage: Stage, name: str) -> None:
@@ -129,18 +131,22 @@ def _remembers(stage: Stage, name: str) -> None:
         nodes.start()
         stage.served(nodes)
         time.sleep(REST)
+        _idle(stage, nodes, nodes.memory)
         _filled(stage, nodes, nodes.memory)
 
 
-def _theirs(stage: Stage, peer: Peer) -> None:
+def _theirs(stage: Stage, peer: Peer, case: Callable[[Stage, Target, Callable[[], float]], None]) -> None:
     """Unless somebody else runs it."""
     pids = [pid for pid in map(listener, peer.ports) if pid is not None]
     if pids:
-        _filled(stage, peer, lambda: max(map(resident, pids)))
+        case(stage, peer, lambda: max(map(resident, pids)))
+
+
+def _idle(stage: Stage, target: Target, memory: Callable[[], float]) -> None:
+    stage.measured.add(target.name, "memory", "idle", memory())
 
 
 def _filled(stage: Stage, target: Target, memory: Callable[[], float]) -> None:
-    stage.measured.add(target.name, "memory", "idle", memory())
     stage.fill(target, "bench-memory", stage.plan.queued)
     stage.measured.add(target.name, "memory", "queued", memory())
     stage.delete(target, "bench-memory")

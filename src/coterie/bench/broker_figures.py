@@ -62,7 +62,7 @@ class Measured:
                 continue
             row: dict[str, Json] = {
                 "median": _round(median(values)), "min": _round(min(values)), "max": _round(max(values)),
-                "unit": UNITS[figure],
+                "values": [_round(value) for value in values], "unit": UNITS[figure],
             }  # fmt: skip
             against = {ALONE: RAW, DISK: DISK}.get(target, ALONE)
             base = self._values.get((DISK, "copy", figure)) if target == DISK else self._of(against, case, figure)

@@ -6,7 +6,9 @@ import asyncio
 import time
 from functools import partial
 
+from coterie.bench import broker_nats
 from coterie.bench.broker_clients import ACK_EVERY, BODY, Consumer, Publisher, Visitor, connected, percentile
+from coterie.bench.broker_nats import NatsConsumer, NatsPublisher
 from coterie.runtime.aio import run
 from coterie.workers import Command, Message
 
@@ -15,13 +17,18 @@ async def play(order: Message) -> Message:
     """For a while, or so many messages; every message must be confirmed, and come once."""
     size, rate = int(order["size"]), float(order["rate"])
     queue, kind = str(order["queue"]), str(order["kind"])
-    to, away = order["publish_at"], order["consume_at"]
+    publishing: type[Publisher] = Publisher
+    consuming: type[Consumer] = Consumer
+    to, away = order["ports"][0], order["ports"][1 if order["apart"] else 0]
+    if order["protocol"] == broker_nats.PROTOCOL:
+        publishing, consuming = NatsPublisher, NatsConsumer
+        to, away = await broker_nats.prepared(order)
     persistent = bool(order["persistent"])
     publishers = [
-        await connected(partial(Publisher, queue, n, size, persistent, kind), to) for n in range(order["publishers"])
+        await connected(partial(publishing, queue, n, size, persistent, kind), to) for n in range(order["publishers"])
     ]
     every = 1 if rate else ACK_EVERY
-    consumers = [await connected(partial(Consumer, queue, size, every, kind), away) for _ in range(order["consumers"])]
+    consumers = [await connected(partial(consuming, queue, size, every, kind), away) for _ in range(order["consumers"])]
     share = None if order["messages"] is None else order["messages"] // len(publishers)
     for publisher in publishers:
         publisher.begin(share, rate)
@@ -88,6 +95,9 @@ async def drain(order: Message) -> Message:
 
 
 async def delete(order: Message) -> Message:
+    if order["protocol"] == broker_nats.PROTOCOL:
+        await broker_nats.deleted(order)
+        return {}
     publisher = await connected(partial(Publisher, order["queue"], 0, BODY.size, True, order["kind"]), order["port"])
     publisher.delete()
     publisher.close()

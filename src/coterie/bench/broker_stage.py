@@ -42,6 +42,8 @@ class Peer:
 
     name: str
     ports: tuple[int, ...]
+    protocol: str = "amqp"
+    """What its clients speak: this, or `nats`."""
 
     @property
     def kind(self) -> str:
@@ -108,7 +110,7 @@ class Stage:
         return int(self.play(FILL, target, queue, messages)["sent"])
 
     def delete(self, target: Target, queue: str) -> None:
-        order: Message = {"do": "delete", "queue": f"{queue}-{os.getpid()}", "kind": kind_of(target)}
+        order: Message = {"do": "delete", "queue": f"{queue}-{os.getpid()}", **_speech(target)}
         ask(self.load, {**order, "port": target.ports[0]})
 
     def play(self, case: Case, target: Target, queue: str, messages: int | None = None) -> Message:
@@ -116,10 +118,10 @@ class Stage:
             self.load,
             {
                 "do": "play", "queue": f"{queue}-{os.getpid()}",
-                "kind": kind_of(target),
+                **_speech(target),
                 "size": self.plan.size, "persistent": case.persistent, "rate": case.rate,
                 "publishers": case.publishers, "consumers": case.consumers, "messages": messages,
-                "publish_at": target.ports[0], "consume_at": target.ports[1 if case.apart else 0],
+                "ports": list(target.ports), "apart": case.apart,
                 "warmup": self.plan.warmup, "seconds": self.plan.seconds, "patience": patience(messages or 0),
             },
         )  # fmt: skip
@@ -141,9 +143,11 @@ def patience(messages: int) -> float:
     return max(PATIENCE, messages / 1000)
 
 
-def kind_of(target: Target) -> str:
-    """Of its queues."""
-    return target.kind if isinstance(target, Peer) else ""
+def _speech(target: Target) -> Message:
+    """What its clients have to know: what they speak, and of which kind its queues are to be."""
+    if isinstance(target, Peer):
+        return {"protocol": target.protocol, "kind": target.kind}
+    return {"protocol": "amqp", "kind": ""}
 
 
 def ask(worker: Worker, order: Message) -> Message:

@@ -128,5 +128,20 @@ def round_trip(load: Load, done: Callable[[int], None]) -> dict[str, Figure]:
     }
 
 
+def own_delivery(load: Load, done: Callable[[int], None]) -> dict[str, Figure]:
+    """One multicast at a time, until its own sender gets it; beside one message to one peer and back over raw sockets,
+    which is the least that it takes to hear of a place in the order from somebody else."""
+    baseline: list[Round] = []
+    ours: list[Round] = []
+    for number in range(load.rounds):
+        baseline.append(once(RAW, "ping", load, 2))
+        ours.append(once(MEMBER, "own", load, load.members, load.stack))
+        done(number + 1)
+    return {
+        f"own_{name}": Figure("us", [_first(r, key) for r in ours], [_first(r, key) for r in baseline])
+        for name, key in (("p50", "p50_us"), ("p99", "p99_us"))
+    }
+
+
 def _first(answers: Round, key: str) -> float:
     return next(float(answer[key]) for answer in answers if key in answer)

@@ -48,6 +48,20 @@ class Echo(Receiver):
                     self.pong.set_result(None)
 
 
+class Own(Receiver):
+    """Waits for its own multicast."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.pong: asyncio.Future[None] | None = None
+
+    def receive(self, batch: list[Delivery]) -> None:
+        assert self.channel is not None
+        own = self.channel.local
+        if self.pong is not None and not self.pong.done() and any(delivery.sender == own for delivery in batch):
+            self.pong.set_result(None)
+
+
 async def flood(channel: Channel, payload: bytes, dest: Address | None) -> None:
     """Send for ever, as fast as credit allows."""
     send = channel.send_nowait
@@ -59,14 +73,14 @@ async def flood(channel: Channel, payload: bytes, dest: Address | None) -> None:
             await channel.writable(dest)
 
 
-async def ping(channel: Channel, receiver: Echo, peer: Address, payload: bytes, seconds: float) -> Message:
-    """One message to and fro at a time; all the round trips."""
+async def ping(channel: Channel, receiver: Echo | Own, dest: Address | None, payload: bytes, seconds: float) -> Message:
+    """One message at a time, until it is answered, or is delivered to its own sender; all the times."""
     loop = asyncio.get_running_loop()
     times = []
     end = time.perf_counter() + seconds
     while (began := time.perf_counter()) < end:
         receiver.pong = loop.create_future()
-        channel.send_nowait(payload, peer)
+        channel.send_nowait(payload, dest)
         await receiver.pong
         times.append(time.perf_counter() - began)
     times.sort()
@@ -80,7 +94,10 @@ async def ping(channel: Channel, receiver: Echo, peer: Address, payload: bytes, 
 async def main(arguments: Message) -> None:
     command = await Command.attach()
     runtime = AioRuntime(arguments["name"])
-    receiver: Counting | Echo = Echo() if arguments["role"] == "ping" else Counting(arguments.get("rate", 0))
+    receiver: Counting | Echo | Own = (
+        Echo() if arguments["role"] == "ping" else Own() if arguments["role"] == "own" else
+        Counting(arguments.get("rate", 0))
+    )  # fmt: skip
     layers = preset(
         arguments["stack"],
         TCP={"bind_port": arguments["port"]},
@@ -89,7 +106,7 @@ async def main(arguments: Message) -> None:
     channel = Channel(
         runtime, layers, group="bench", name=arguments["name"], receiver=receiver, bundle_size=arguments["bundle"]
     )
-    if isinstance(receiver, Echo):
+    if isinstance(receiver, Echo | Own):
         receiver.channel = channel
     command.answer({"ready": True})
     await command.order()
@@ -99,6 +116,10 @@ async def main(arguments: Message) -> None:
     peers = [m for m in channel.view.members if m != channel.local]
     task: asyncio.Task[None] | None = None
     while (order := await command.order()) is not None:
+        if isinstance(receiver, Own):  # the youngest: it is not the one who gives out the order
+            sends = channel.view.members[-1] == channel.local
+            command.answer(await ping(channel, receiver, None, payload, order["seconds"]) if sends else {})
+            continue
         if isinstance(receiver, Echo):
             sends = channel.view.members[0] == channel.local
             command.answer(await ping(channel, receiver, peers[0], payload, order["seconds"]) if sends else {})

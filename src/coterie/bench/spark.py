@@ -72,7 +72,8 @@ class Stage:
             self.load,
             {
                 "do": "play", "queue": queue, "kind": "", "size": SIZE, "persistent": True, "rate": 0.0,
-                "publishers": 1, "consumers": consumers, "messages": messages, "publish_at": port, "consume_at": port,
+                "publishers": 1, "consumers": consumers, "messages": messages, "ports": [port], "apart": False,
+                "protocol": "amqp",
                 "warmup": plan.warmup, "seconds": plan.seconds, "patience": max(PATIENCE, (messages or 0) / 1000),
             },
         )  # fmt: skip
@@ -90,7 +91,8 @@ class Stage:
 
     def delete(self, *queues: str) -> None:
         for queue in queues:
-            ask(self.load, {"do": "delete", "queue": queue, "kind": "", "port": self.nodes.ports[0]})
+            order: Message = {"do": "delete", "queue": queue, "protocol": "amqp", "kind": ""}
+            ask(self.load, {**order, "port": self.nodes.ports[0]})
 
 
 def ask(worker: Worker, order: Message) -> Message:

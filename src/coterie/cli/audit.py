@@ -63,12 +63,16 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.stream is not None:
-        if options.traces:
-            raise UserError("audit: give TRACES, or a folder to --stream, not both")
+    ways = [bool(options.traces), options.stream is not None, options.from_broker is not None]
+    if sum(ways) > 1:
+        raise UserError("audit: give TRACES, or a folder to --stream, or brokers to --from-broker, only one of them")
+    if ways[1] or ways[2]:
         return audit_stream.run(options)
     if not options.traces:
-        raise UserError("audit: name the files or folders that traces were written to, or a folder to --stream")
+        raise UserError(
+            "audit: name the files or folders that traces were written to, or a folder to --stream, or a broker to "
+            "--from-broker"
+        )
     if options.split_above < 1:
         raise UserError(f"--split-above must be 1 at least, not {options.split_above}")
     from coterie.spark.effort import settings_for

@@ -15,12 +15,17 @@ from coterie.audit import properties
 from coterie.audit.files import SUFFIX
 from coterie.audit.live import Patience
 from coterie.cli.output import Progress, print_json, table
+from coterie.cli.remote import Remote, path_of
 from coterie.errors import UserError
-from coterie.trace import Json
+from coterie.trace import UNTRACED, Json
 
 if TYPE_CHECKING:
     from coterie.spark.stream import Outcome, Seen, Watch
+    from coterie.spark.stream_queue import TraceQueue
 
+QUEUE = f"{UNTRACED}.audit"
+TIMEOUT = 30.0
+"""Seconds that a broker has for an answer."""
 SHOWN = 5
 """New violations of a batch that are spelled out as they come."""
 
@@ -30,15 +35,27 @@ a stream:
   coterie audit --stream out/live --out out/stream               tells violations as they happen; stop it with Ctrl-C
   coterie audit --stream out/live --out out/stream               the same again: goes on where it was stopped, or killed
   coterie audit --stream out/live --out out/now --available-now  what is there by now, and no more
+
+what brokers publish of themselves (start them with --trace-publish later):
+  coterie tracing on
+  coterie audit --from-broker http://guest:guest@127.0.0.1:15672 --out out/stream
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     default = Patience()
     group = parser.add_argument_group(
-        "streaming", "follow a folder into which traces are written (docs/audit-stream.md)"
+        "streaming", "follow a folder into which traces are written, or brokers (docs/audit-stream.md)"
     )
     group.add_argument("--stream", metavar="FOLDER", help="judge what is written here, as it is written")
+    group.add_argument(
+        "--from-broker", metavar="URL",
+        help="judge what brokers publish of themselves to the exchange coterie.trace: the console of one of them",
+    )  # fmt: skip
+    group.add_argument(
+        "--queue", metavar="NAME",
+        help=f"of --from-broker: the queue for that, declared and bound if it is not (default: {QUEUE})",
+    )  # fmt: skip
     group.add_argument(
         "--checkpoint",
         metavar="DIR",
@@ -46,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--trigger", type=float, default=5.0, metavar="S",
-        help="seconds from one look at the folder to the next (default: %(default)g)",
+        help="seconds from one look to the next (default: %(default)g)",
     )  # fmt: skip
     end = group.add_mutually_exclusive_group()
     end.add_argument("--until-idle", type=float, metavar="S", help="stop when nothing new has come for S seconds")
@@ -75,11 +92,11 @@ def run(options: argparse.Namespace) -> int:
 
     ended = _Ended()
     with stream.claimed(watch), session("coterie audit --stream", options.master, stream.SETTINGS) as spark:
-        with _interrupts(ended), Progress("lines") as progress:
+        with _interrupts(ended), Progress("lines" if options.from_broker is None else "messages") as progress:
             following = stream.Stream(spark, watch)
             following.follow(ended.event, _Teller(progress, watch.out).tell)
         outcome = following.outcome()
-        report = stream_report.write(spark, watch.folder, watch.out, outcome)
+        report = stream_report.write(spark, watch.source, watch.out, outcome)
     if options.json:
         print_json(_answer(outcome, report, ended.number is not None))
     else:
@@ -102,13 +119,40 @@ def _watch(options: argparse.Namespace) -> Watch:
         raise UserError(
             "--lateness must not be more than --idle: a run that has ended is waited for no longer than others"
         )
-    folder, out = Path(options.stream), Path(options.out)
-    if options.available_now and folder.is_dir() and next(folder.rglob(f"*{SUFFIX}"), None) is None:
-        raise UserError(f"{folder}: no *{SUFFIX} file in that folder: name the folder that traces are written to")
+    out = Path(options.out)
+    source = _folder(options) if options.from_broker is None else _queue(options)
     return Watch(
-        folder, out, Path(options.checkpoint or out / "checkpoint"), options.trigger, options.until_idle,
+        source, out, Path(options.checkpoint or out / "checkpoint"), options.trigger, options.until_idle,
         options.available_now, Patience(options.lateness, options.idle), options.adopt_after,
     )  # fmt: skip
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    if options.queue is not None:
+        raise UserError("--queue: it belongs to --from-broker")
+    folder = Path(options.stream)
+    if options.available_now and folder.is_dir() and next(folder.rglob(f"*{SUFFIX}"), None) is None:
+        raise UserError(f"{folder}: no *{SUFFIX} file in that folder: name the folder that traces are written to")
+    return folder
+
+
+def _queue(options: argparse.Namespace) -> TraceQueue:
+    """Bound to the exchange from now on, whether the stream is up or not."""
+    from coterie.spark.stream_queue import TraceQueue
+
+    name = options.queue or QUEUE
+    if not name.startswith(UNTRACED):
+        raise UserError(f"--queue {name}: its name must begin with {UNTRACED}: else its own messages are traced too")
+    remote = Remote(options.from_broker, TIMEOUT)
+    status, _ = remote.request("GET", path_of("exchanges", "/", UNTRACED))
+    if status == 404:
+        raise UserError(
+            f"no broker at {remote.where} publishes its trace: start it with --trace-publish later, and say "
+            "`coterie tracing on`"
+        )
+    remote.ask("PUT", path_of("queues", "/", name), {"durable": True})
+    remote.ask("POST", path_of("bindings", "/", "e", UNTRACED, "q", name), {"routing_key": "#"})
+    return TraceQueue(remote.where, remote.user, remote.password, name)
 
 
 class _Ended:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from coterie.bench.cases import ORDERS, Figure, Load, orders, round_trip, throughput
+from coterie.bench.cases import ORDERS, Figure, Load, orders, own_delivery, round_trip, throughput
 from coterie.bench.memory import outrun
 from coterie.cli import bench_audit, bench_broker, bench_spark, bench_views
 from coterie.cli.output import Progress, print_json, table
@@ -43,6 +43,11 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     unicast = cases.add_parser("unicast", help="one sends to one; and round trips, one at a time")
     _common(unicast)
     unicast.set_defaults(run=_unicast)
+    own = cases.add_parser("own", help="one multicasts, one message at a time, until it is delivered to itself")
+    own.add_argument("--members", type=int, default=3, help="processes (default: 3)")
+    own.add_argument("--order", choices=(*ORDERS,), default="total", help="of delivery (default: total)")
+    _common(own)
+    own.set_defaults(run=_own)
     memory = cases.add_parser("memory", help="a sender outruns a receiver ten times: what do both sides hold?")
     memory.add_argument("--seconds", type=float, default=60.0, help="how long (default: 60)")
     memory.add_argument("--size", type=int, default=1024, help="bytes per message (default: 1024)")
@@ -94,6 +99,13 @@ def _unicast(args: argparse.Namespace) -> int:
     with Progress("round trips", load.rounds) as progress:
         figures |= round_trip(load, progress.update)
     return _tell(args, {"size": load.size}, figures)
+
+
+def _own(args: argparse.Namespace) -> int:
+    load = replace(_load(args, args.members), stack=ORDERS[args.order])
+    with Progress(f"own delivery in a group of {load.members}", load.rounds) as progress:
+        figures = own_delivery(load, progress.update)
+    return _tell(args, {"members": load.members, "size": load.size, "order": args.order}, figures)
 
 
 def _memory(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coterie.bench import broker
 from coterie.bench.broker_figures import ALONE, CLUSTERS, DISK, RAW
+from coterie.bench.broker_nats import PROTOCOL
 from coterie.bench.broker_stage import PARTS, Peer, Plan
 from coterie.cli.output import Progress, print_json, table
 from coterie.cli.up_cluster import NODES_MAX
@@ -35,13 +36,15 @@ parts (--only):
               standalone: it is started again at once
 
 The standalone broker's own baseline is a raw relay: sockets, one sync for all that came meanwhile, and no broker. Other
-brokers on this host must let guest in; one with several ports is a cluster, whose queues are of the type quorum. They
-are neither killed nor joined. Exit code 1 if ours lost a message or gave one twice; `wrong` says who did.
+brokers on this host must let guest in; one with several ports is a cluster, whose queues are of the type quorum. With
+`nats:` it is a NATS JetStream, whose queues are streams of work on as many servers. Others are neither killed nor
+joined. Exit code 1 if ours lost a message or gave one twice; `wrong` says who did.
 
 examples:
   coterie bench broker --nodes 3 --json                          everything: some seven minutes on two quiet cores
   coterie bench broker --nodes 3 --only join,kill                what happens when nodes come and go
   coterie bench broker --nodes 3 --only throughput,latency,disk --peer quorum=5681,5682,5683
+  coterie bench broker --nodes 3 --only throughput,latency --peer jetstream=nats:4222,4223,4224
 """
 FIELDS = ("median", "min", "max", "baseline", "ratio", "against", "of_disk", "goal", "met", "unit")
 
@@ -64,7 +67,7 @@ def add(cases: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--kills", type=int, default=plan.kills, help="of the oldest node, and of another one (default: %(default)s)"
     )
     parser.add_argument(
-        "--peer", action="append", default=[], metavar="NAME=PORT[,PORT...]", help="another broker on this host"
+        "--peer", action="append", default=[], metavar="NAME=[nats:]PORT[,PORT...]", help="another broker on this host"
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="on which disk (default: that of temporary files)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -147,14 +150,18 @@ def _peers(texts: list[str]) -> tuple[Peer, ...]:
     peers: list[Peer] = []
     for text in texts:
         name, _, ports = text.partition("=")
-        numbers = ports.split(",")
+        protocol = PROTOCOL if ports.startswith(f"{PROTOCOL}:") else "amqp"
+        numbers = ports.removeprefix(f"{PROTOCOL}:").split(",")
         if not name or not all(number.isdecimal() and 0 < int(number) < 65536 for number in numbers):
-            raise UserError(f"--peer {text}: NAME=PORT is wanted, such as rabbitmq=5680, or quorum=5681,5682,5683")
+            raise UserError(
+                f"--peer {text}: NAME=PORT is wanted, such as rabbitmq=5680, quorum=5681,5682,5683, or "
+                f"jetstream={PROTOCOL}:4222,4223,4224"
+            )
         if name in (RAW, ALONE, DISK, *CLUSTERS, *(peer.name for peer in peers)):
             raise UserError(f"--peer {text}: there is a {name} already: give it another name")
         for number in numbers:
             _knock(text, int(number))
-        peers.append(Peer(name, tuple(map(int, numbers))))
+        peers.append(Peer(name, tuple(map(int, numbers)), protocol))
     return tuple(peers)
 
 

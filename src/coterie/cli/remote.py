@@ -65,7 +65,8 @@ class Remote:
                 password = quote(getpass.getpass(f"password of {unquote(user)}: "))
             else:
                 password = quote(password, safe="")
-        credentials = f"{unquote(user)}:{unquote(password)}".encode()
+        self.user, self.password = unquote(user), unquote(password)
+        credentials = f"{self.user}:{self.password}".encode()
         self._authorization = f"Basic {base64.b64encode(credentials).decode()}"
 
     def request(

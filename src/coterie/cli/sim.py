@@ -152,7 +152,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _note(total: Campaign) -> str:
-    return f"{len(total.failing_seeds)} failing" if total.failures else ""
+    seeds = total.failing_seeds
+    return f"{len(seeds)} failing, the last is {seeds[-1]}" if seeds else ""
 
 
 def _report(total: Campaign, unreached: list[str], must_reach: bool) -> None:

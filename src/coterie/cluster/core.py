@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
@@ -89,6 +90,8 @@ class Core(Receiver):
         """While it is updated: of the state that it is to have."""
         self.filling: Filling | None = None
         """While it gets the bodies of its messages."""
+        self.questions = count(1)
+        """The numbers of those that ask for bodies, over all updates."""
         self.why = "not connected yet"
         """Why it does not serve."""
         self.in_step: list[Address] = []

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 ASK, BODIES = 8, 9
 """The first byte of a question, and of an answer.
 
-A question has a number, and then for each queue its own number, how many messages, and their positions. The answer has
-the number of the question, a size for each message in the same order, and the bodies without anything between them.
+A question has a number that no earlier one had, of this update or of one that was given up: its answer may still come.
+Then for each queue its own number, how many messages, and their positions. The answer has the number of the question, a
+size for each message in the same order, and the bodies without anything between them.
 """
 _NUMBER = struct.Struct(">Q")
 _QUEUE = struct.Struct(">QI")
@@ -62,7 +63,6 @@ class Filling:
         """How many of each are hollow, or were when somebody looked last."""
         self._asked: dict[int, tuple[Address, list[Hollow]]] = {}
         self._unwritten = 0
-        self._questions = 0
         self._again: list[Hollow] = []
         self._said = False
         """That all is here."""
@@ -112,10 +112,10 @@ class Filling:
             wanted, question = self._next()
             if not wanted:
                 return
-            self._questions += 1
+            number = next(self._core.questions)
             # The youngest: the oldest one orders everybody's events.
-            self._asked[self._questions] = (members[-1], wanted)
-            self._core.words.send(members[-1], b"".join((bytes((ASK,)), _NUMBER.pack(self._questions), *question)))
+            self._asked[number] = (members[-1], wanted)
+            self._core.words.send(members[-1], b"".join((bytes((ASK,)), _NUMBER.pack(number), *question)))
 
     def _next(self) -> tuple[list[Hollow], list[bytes]]:
         """What to ask for next, and the question."""

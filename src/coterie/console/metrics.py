@@ -35,8 +35,11 @@ QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[Queue], int]]]] = (
     ("messages_bytes", "Size in bytes of ready and unacknowledged messages", lambda queue: queue.bytes),
     ("messages_ram_bytes", "Size in bytes of messages in memory", lambda queue: queue.pager.resident),
     ("messages_paged_out", "Messages that are on disk only", lambda queue: queue.pager.paged),
+    ("messages_leased", "Messages that named leases hold", lambda queue: queue.leases.count),
     ("consumers", "Consumers on a queue", lambda queue: len(queue.consumers)),
 )
+OWN_GAUGES: Final = frozenset({"messages_paged_out", "messages_leased"})
+"""Of these, RabbitMQ has none."""
 QUEUE_COUNTERS: Final = (
     ("rabbitmq_queue_messages_published_total", "Messages that came into a queue", "enqueued"),
     ("rabbitmq_queue_messages_delivered_ack_total", "Delivered to consumers that acknowledge", "delivered"),
@@ -203,7 +206,7 @@ def _cluster(core: Core, out: Exposition) -> None:
 
 
 def _queue_metric(name: str) -> str:
-    return f"{'coterie' if name == 'messages_paged_out' else 'rabbitmq'}_queue_{name}"
+    return f"{'coterie' if name in OWN_GAUGES else 'rabbitmq'}_queue_{name}"
 
 
 async def _each(context: Context, out: Exposition) -> None:

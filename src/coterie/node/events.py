@@ -6,6 +6,7 @@ are held in memory up to a limit, the newest ones: so that who binds soon after 
 first event on. Nothing is published meanwhile, and no client ever waits for it.
 
 Queues whose names begin with `coterie.trace` are not traced: a trace that tells of its own messages would never end.
+For the same reason it is no reason to publish that the disk has something: that goes out with whatever comes next.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 EXCHANGE: Final = UNTRACED
 VHOST: Final = "/"
+DISK: Final = "synced"
 INTERVAL: Final = 0.25
 """Seconds after which lines go out, however few."""
 BATCH_BYTES: Final = 128 << 10
@@ -59,6 +61,8 @@ class EventStream:
         self._hold = hold
         self._lines: list[bytes] = []
         self._size = 0
+        self._news = False
+        """There is more among them than what the disk has."""
         self._first: Event | None = None
         self._last = 0
         self._batches: deque[Batch] = deque()
@@ -70,6 +74,8 @@ class EventStream:
 
     def __call__(self, event: Event) -> None:
         line = event.to_json().encode() + b"\n"
+        if event.kind != DISK:
+            self._news = True
         if self._first is None:
             self._first = event
         self._last = event.n
@@ -85,7 +91,7 @@ class EventStream:
         self._batches.append(Batch(first.run, first.node, first.inc, first.n, self._last, b"".join(self._lines)))
         self.held += self._size
         self._lines.clear()
-        self._first, self._size = None, 0
+        self._first, self._size, self._news = None, 0, False
         while self.held > self._hold and len(self._batches) > 1:
             oldest = self._batches.popleft()
             self.held -= len(oldest.data)
@@ -109,7 +115,8 @@ class EventStream:
 
     def _look(self) -> None:
         self._timer = self._runtime.call_later(INTERVAL, self._look)
-        self._cut()
+        if self._news:
+            self._cut()
         self._push()
 
     def _push(self) -> None:

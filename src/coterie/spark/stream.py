@@ -1,8 +1,9 @@
 """The audit as a stream: traces are judged while they are written (docs/audit-stream.md).
 
-Promises: every file that gets its name in the folder is read once; a violation that is certain is written with the
-batch that brought it, all others when their run is over; none is lost and none written twice, however often the stream
-is killed and started again with its checkpoint; events that come too late are set aside, not dropped.
+Promises: every file that gets its name in the folder, or message that comes into the queue, is read once; a violation
+that is certain is written with the batch that brought it, all others when their run is over; none is lost and none
+written twice, however often the stream is killed and started again with its checkpoint; events that come too late are
+set aside, not dropped.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from coterie.spark.interrupt import aside
 from coterie.spark.schema import CORRUPT, RUNS, VIOLATIONS
 from coterie.spark.session import parallelism
 from coterie.spark.stream_chunks import CHUNK_DDL, gathered
+from coterie.spark.stream_queue import TraceQueue
 from coterie.spark.stream_state import STATE, Runs, verdicts
 from coterie.spark.stream_tables import LATE, OPEN, OUT_DDL
+from coterie.spark.trouble import MISSING, NOT_INSTALLED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,13 +46,12 @@ SETTINGS = {
     "spark.sql.files.ignoreMissingFiles": "true",  # whoever tidies the folder up should not stop the stream for ever
 }
 """What the session of a stream needs besides."""
+BATCHES_WITHOUT_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+"""Time passes for the runs in such batches. What is available now was looked for once, when the query began: in a batch
+after that, time would count against what has come since and is not looked at. And the query would never end."""
 PARTITIONS_MAX = 32
 POLL = 0.2
 STOP_SECONDS = 30.0
-NOT_INSTALLED = (
-    "a stream through Spark Connect needs Coterie installed in the Python that the server runs (PYSPARK_PYTHON there): "
-    "Spark sends packages to tasks, but not to what it runs after each batch"
-)
 BUSY = ("Initializing", "Processing new data")
 """What Spark says of a query that is at work on something, or has not even looked yet."""
 
@@ -58,11 +60,12 @@ BUSY = ("Initializing", "Processing new data")
 class Watch:
     """What to follow, and how."""
 
-    folder: Path
+    source: Path | TraceQueue
+    """A folder of files, or a queue of messages."""
     out: Path
     checkpoint: Path
     trigger: float = 5.0
-    """Seconds from one look at the folder to the next."""
+    """Seconds from one look to the next."""
     until_idle: float | None = None
     """Stop when nothing new has come for so many seconds; None: never."""
     available_now: bool = False
@@ -78,6 +81,7 @@ class Seen:
 
     batches: int = 0
     lines: int = 0
+    """Of a queue: messages."""
     latest: int | None = None
     """Number of the latest batch that is done."""
     quiet: bool = False
@@ -101,11 +105,11 @@ class Outcome:
 @contextmanager
 def claimed(watch: Watch) -> Iterator[None]:
     """The folders of a stream, for it alone; and for the same traces as before. Raises UserError if they are not."""
-    if not watch.folder.is_dir():
-        raise UserError(f"{watch.folder}: is no folder: a stream follows a folder into which traces are written")
-    out, folder = watch.out.absolute(), watch.folder.absolute()
-    if out == folder or folder in out.parents:
-        raise UserError(f"--out {watch.out}: is in the folder that is followed: choose one beside it")
+    out, source = watch.out.absolute(), watch.source
+    if isinstance(source, TraceQueue):
+        followed = {"queue": source.name}
+    else:
+        followed = {"folder": str(_checked(source.absolute(), out))}
     try:
         for each in (out, watch.checkpoint):
             each.mkdir(parents=True, exist_ok=True)
@@ -117,10 +121,18 @@ def claimed(watch: Watch) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{watch.checkpoint}: another stream works with this checkpoint") from None
-        _same(watch.checkpoint.absolute() / "coterie.json", {"folder": str(folder), "out": str(out)})
+        _same(watch.checkpoint.absolute() / "coterie.json", {**followed, "out": str(out)})
         yield
     finally:
         os.close(lock)
+
+
+def _checked(folder: Path, out: Path) -> Path:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: is no folder: a stream follows a folder into which traces are written")
+    if out == folder or folder in out.parents:
+        raise UserError(f"--out {out}: is in the folder that is followed: choose one beside it")
+    return folder
 
 
 def _same(file: Path, now: dict[str, str]) -> None:
@@ -134,9 +146,9 @@ def _same(file: Path, now: dict[str, str]) -> None:
         fresh.write_text(json.dumps(now))
         fresh.replace(file)
     before = json.loads(file.read_text())
-    for what, value in now.items():
-        if before.get(what) != value:
-            raise UserError(f"{file.parent}: this checkpoint has the {what} {before.get(what)}: choose another one")
+    for what, value in before.items():
+        if now.get(what) != value:
+            raise UserError(f"{file.parent}: this checkpoint has the {what} {value}: choose another one")
 
 
 class Stream:
@@ -146,13 +158,19 @@ class Stream:
         self._spark, self._watch = spark, watch
         self.seen = Seen()
         self.adopted = 0
+        self._begun = self._latest("offsets")
         self._query = self._start()
 
     def _start(self) -> StreamingQuery:
         spark, watch = self._spark, self._watch
-        spark.conf.set("spark.sql.shuffle.partitions", str(min(PARTITIONS_MAX, parallelism(spark))))
-        self.adopted = len(adopt(watch.folder, watch.adopt_after))
-        chunks = _lines(spark, watch.folder).mapInArrow(gathered, CHUNK_DDL)
+        tasks = min(PARTITIONS_MAX, parallelism(spark))
+        spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+        spark.conf.set(BATCHES_WITHOUT_DATA, str(not watch.available_now).lower())
+        self._adopt()
+        if isinstance(watch.source, TraceQueue):
+            chunks = watch.source.chunks(spark, tasks)
+        else:
+            chunks = _lines(spark, watch.source).mapInArrow(gathered, CHUNK_DDL)
         rows = chunks.groupBy("what", "key").transformWithState(
             statefulProcessor=Runs(watch.patience),
             outputStructType=OUT_DDL,
@@ -167,9 +185,11 @@ class Stream:
         try:
             return writer.start()
         except PySparkException as error:
-            if "No module named 'coterie'" in str(error):
+            if MISSING in str(error):
                 raise UserError(NOT_INSTALLED) from error
             raise
+        finally:
+            spark.conf.unset(BATCHES_WITHOUT_DATA)  # the query has got its own
 
     def follow(self, stopped: threading.Event, news: Callable[[Seen], None]) -> None:
         """Until it is told to stop, or has done what it was to do. `news` is called after each batch."""
@@ -181,20 +201,26 @@ class Stream:
                 if self._progress():
                     busy = busy if self.seen.quiet else now
                     news(self.seen)
-                    if watch.available_now and self.seen.quiet:
-                        return  # timers alone would keep it going for ever
                 if not active:
                     self._query.awaitTermination()  # raises, if it did not end by itself
                     return
                 if self._query.status["message"].startswith(BUSY):
                     busy = now
-                elif watch.until_idle is not None and now - busy >= watch.until_idle:
+                elif watch.until_idle is not None and now - busy >= watch.until_idle and self._looked():
                     return
                 if now - adopted >= watch.adopt_after:
                     adopted = now
-                    self.adopted += len(adopt(watch.folder, watch.adopt_after))
+                    self._adopt()
         finally:
             self.stop()
+
+    def _looked(self) -> bool:
+        """Whether the latest look found nothing new; without any batch, so did the first."""
+        return self.seen.quiet or not self.seen.batches
+
+    def _adopt(self) -> None:
+        if isinstance(self._watch.source, Path):
+            self.adopted += len(adopt(self._watch.source, self._watch.adopt_after))
 
     def _progress(self) -> bool:
         """Whether a batch has been done since the last time."""
@@ -208,7 +234,11 @@ class Stream:
                 seen.batches += 1
                 seen.lines += progress.numInputRows
                 seen.latest = progress.batchId
-                seen.quiet = progress.numInputRows == 0
+                # A batch that is repeated tells nothing of what is there now; nor does the first one of a queue, which
+                # has nothing but the place where the stream begins.
+                begins = progress.batchId == 0 and isinstance(self._watch.source, TraceQueue)
+                repeated = self._begun is not None and progress.batchId <= self._begun
+                seen.quiet = progress.numInputRows == 0 and not begins and not repeated
         return seen.latest != before
 
     def stop(self) -> None:
@@ -222,7 +252,7 @@ class Stream:
     def outcome(self) -> Outcome:
         """What has been found since the checkpoint began. What is open is judged as if nothing more came of it."""
         spark, out = self._spark, self._watch.out
-        done = self._done()
+        done = self._latest("commits")
         # What a batch wrote that was then interrupted, the next start writes again, when it knows the state for it.
         tables.forget(out, -1 if done is None else done)
         self._judge_open(done)
@@ -239,9 +269,9 @@ class Stream:
             tables.read(spark, out, CORRUPT).count(), by_property,
         )  # fmt: skip
 
-    def _done(self) -> int | None:
-        """The latest batch that is done, now or in an earlier life."""
-        names = (file.name for file in (self._watch.checkpoint / "commits").glob("[0-9]*"))
+    def _latest(self, log: str) -> int | None:
+        """The latest batch that is begun (offsets) or done (commits), now or in an earlier life."""
+        names = (file.name for file in (self._watch.checkpoint / log).glob("[0-9]*"))
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def _judge_open(self, batch: int | None) -> None:

@@ -24,8 +24,8 @@ SHOWN_MAX = 200
 RUNS_MAX = 100
 
 
-def write(spark: SparkSession, folder: Path, out: Path, outcome: Outcome) -> Path:
-    """The page about the traces in `folder`, from the tables in `out`."""
+def write(spark: SparkSession, source: object, out: Path, outcome: Outcome) -> Path:
+    """The page about the traces from `source`, from the tables in `out`."""
     found = outcome.violations
     headline = f"{many(found, 'violation')}" if found else f"No violations in {many(outcome.runs, 'run')}"
     more = f"{many(outcome.open_runs, 'run is', 'runs are')} not over: judged as if nothing more came of it."
@@ -46,7 +46,7 @@ def write(spark: SparkSession, folder: Path, out: Path, outcome: Outcome) -> Pat
     file.write_text(
         page.page(
             "Streaming audit",
-            str(folder),
+            str(source),
             page.verdict(not found, headline, more if outcome.open_runs else ""),
             facts,
             sections,

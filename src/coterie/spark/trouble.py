@@ -13,6 +13,11 @@ from typing import IO
 
 from coterie.errors import UserError
 
+MISSING = "No module named 'coterie'"
+NOT_INSTALLED = (
+    "a stream needs Coterie installed in the Python of Spark's driver (through Spark Connect: in that of the server, "
+    "PYSPARK_PYTHON there): Spark sends packages to tasks, but not to what its driver runs"
+)
 LINE_MAX = 400
 NOTE_MAX = 20_000
 LINES_MAX = 1_000
@@ -42,6 +47,8 @@ def reported(master: str) -> Iterator[None]:
 def explain(error: BaseException) -> str:
     """One line about it."""
     text = _text(error)
+    if MISSING in text:
+        return NOT_INSTALLED
     if "Traceback (most recent call last)" in text:  # a task failed in Python: the last line of its traceback
         python = text.split("\n\tat ")[0]
         if raised := _RAISED.findall(python):

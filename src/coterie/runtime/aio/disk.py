@@ -1,4 +1,4 @@
-"""Files in one folder, by relative name: appended to, read, synced and renamed on I/O threads, never on the loop.
+"""Files in one folder, by relative name: written, read, synced and renamed by threads or the kernel, never on the loop.
 
 Calls that concern the same file happen, and complete, in the order in which they were made; different files do not
 wait for each other, so that a slow fsync of one holds up no append to another. An append that fails leaves the file as
@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from coterie.errors import DiskError, UserError
 from coterie.runtime.aio import failures
-from coterie.runtime.aio.files import Folder
+from coterie.runtime.aio.files import Folder, Write
+from coterie.runtime.aio.ring import Ring
 from coterie.runtime.aio.workers import Workers
 from coterie.runtime.base import Buffer, Disk
 
@@ -35,6 +36,8 @@ class _Call:
     """Told whether a sync of the same file follows at once."""
     done: Callable[[Any], None]
     syncs: bool = False
+    appends: Sequence[Buffer] | None = None
+    """What it appends, if that is what it does."""
     waiting_for: int = 0
     followers: list[_Call] = field(default_factory=list)
 
@@ -50,13 +53,14 @@ class FolderDisk(Disk):
         except OSError as error:
             raise UserError(f"cannot use {path} as the data folder: {error.strerror}: choose another") from None
         self._threads = Workers(IO_THREADS, "disk")
+        self._ring = Ring.of(loop)
         self._lock = threading.Lock()
         self._last: dict[str, _Call] = {}
         """Per file, the latest call that has not ended."""
         self._closed = False
 
     def append(self, name: str, buffers: Sequence[Buffer], done: Callable[[int | Exception], None]) -> None:
-        self._do((name,), lambda sync_follows: self._folder.append(name, buffers, sync_follows), done)
+        self._do((name,), lambda sync_follows: self._folder.append(name, buffers, sync_follows), done, appends=buffers)
 
     def read(self, name: str, offset: int, size: int, done: Callable[[bytes | Exception], None]) -> None:
         self._do((name,), lambda _: self._folder.read(name, offset, size), done)
@@ -84,6 +88,8 @@ class FolderDisk(Disk):
             self._closed = True
             await idle
             self._threads.close()
+            if self._ring is not None:
+                self._ring.close()
 
     def _do(
         self,
@@ -92,12 +98,13 @@ class FolderDisk(Disk):
         done: Callable[[T | Exception], None],
         after_all: bool = False,
         syncs: bool = False,
+        appends: Sequence[Buffer] | None = None,
     ) -> None:
         """Do the work behind the earlier calls about these files, or behind all earlier calls."""
         if self._closed:
             self._loop.call_soon(done, DiskError("the node is stopping: its files are closed"))
             return
-        call = _Call(names, work, done, syncs)
+        call = _Call(names, work, done, syncs, appends)
         with self._lock:
             for other in self._earlier(None if after_all else names):
                 other.followers.append(call)
@@ -105,13 +112,52 @@ class FolderDisk(Disk):
             for name in names:
                 self._last[name] = call
             ready = call.waiting_for == 0
-        if ready:
+        if ready and appends is not None and self._ring is not None:
+            self._loop.call_soon(self._append, call)  # whoever wants it synced says so in this turn
+        elif ready:
             self._threads.submit(self._run, call)
 
     def _earlier(self, names: tuple[str, ...] | None) -> Iterable[_Call]:
         """The calls that one about these files (None: about all) has to wait for, each once."""
         found = self._last.values() if names is None else [self._last[name] for name in names if name in self._last]
         return {id(call): call for call in found}.values()
+
+    def _append(self, call: _Call) -> None:
+        """On the loop: an append that waits for nothing. The kernel does it and the sync right behind it, if it can."""
+        assert self._ring is not None
+        assert call.appends is not None
+        with self._lock:
+            sync = self._sync_behind(call)
+        write = self._folder.write(call.names[0], sync is not None)
+        if write is None or not self._ring.write(
+            write.fd,
+            call.appends,
+            write.start,
+            write.flags,
+            write.sync,
+            lambda *result: self._appended(call, sync, write, *result),
+        ):
+            self._threads.submit(self._run, call)
+
+    def _appended(self, call: _Call, sync: _Call | None, write: Write, *result: int) -> None:
+        try:
+            if not write.ended(*result):
+                self._threads.submit(self._run, call)  # which finds out what is wrong, and sets it right
+                return
+            outcomes: tuple[object, object] = write.start, None
+        except DiskError as error:
+            outcomes = error, error
+        ended = [(call.done, outcomes[0])]
+        ready = self._end(call)
+        if sync is not None:
+            ended.append((sync.done, outcomes[1]))
+            ready = [*(other for other in ready if other is not sync), *self._end(sync)]
+        for follower in ready:
+            if follower.appends is not None:
+                self._append(follower)
+            else:
+                self._threads.submit(self._run, follower)
+        self._tell(ended)
 
     def _run(self, first: _Call) -> None:
         """On an I/O thread: do a call, then what only waited for it. An append and the sync right behind it are one
@@ -120,24 +166,33 @@ class FolderDisk(Disk):
         ended: list[tuple[Callable[[Any], None], object]] = []
         while call is not None:
             with self._lock:
-                sync_follows = any(other.syncs and other.names == call.names for other in call.followers)
+                sync_follows = self._sync_behind(call) is not None
             ended.append((call.done, _outcome(call.work, sync_follows)))
             if not sync_follows:
                 self._complete(ended)
                 ended = []
-            ready = []
-            with self._lock:
-                for name in call.names:
-                    if self._last[name] is call:
-                        del self._last[name]
-                for follower in call.followers:
-                    follower.waiting_for -= 1
-                    if follower.waiting_for == 0:
-                        ready.append(follower)
-                self._folder.close_idle(self._last)  # under the lock, so that none of them becomes busy meanwhile
+            ready = self._end(call)
             for follower in ready[1:]:
                 self._threads.submit(self._run, follower)
             call = ready[0] if ready else None
+
+    def _sync_behind(self, call: _Call) -> _Call | None:
+        """The sync of the same file that comes next, if one does. Under the lock."""
+        return next((other for other in call.followers if other.syncs and other.names == call.names), None)
+
+    def _end(self, call: _Call) -> Sequence[_Call]:
+        """It is done: what only waited for it."""
+        ready = []
+        with self._lock:
+            for name in call.names:
+                if self._last[name] is call:
+                    del self._last[name]
+            for follower in call.followers:
+                follower.waiting_for -= 1
+                if follower.waiting_for == 0:
+                    ready.append(follower)
+            self._folder.close_idle(self._last)  # under the lock, so that none of them becomes busy meanwhile
+        return ready
 
     def _complete(self, ended: Sequence[tuple[Callable[[Any], None], object]]) -> None:
         try:

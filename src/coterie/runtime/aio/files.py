@@ -39,6 +39,38 @@ class _File:
     """Why no sync of it can be believed any more."""
 
 
+@dataclass(slots=True)
+class Write:
+    """An append that somebody else does: the kernel, while no thread of ours touches the file."""
+
+    name: str
+    file: _File
+    start: int
+    flags: int
+    """Of pwritev2."""
+    sync: bool
+    """It takes a sync of its own."""
+
+    @property
+    def fd(self) -> int:
+        return self.file.fd
+
+    def ended(self, size: int, written: int, synced: int) -> bool:
+        """What was written of `size` bytes, and what the sync came to: 0 or more, or the number of the error below 0.
+        False: it has to be done again, by `Folder.append`. Raises DiskError if no sync can be believed any more."""
+        file = self.file
+        durable = self.flags or self.sync
+        failed = written if written < 0 else synced
+        if written == size and failed >= 0:
+            file.size = self.start + size
+            file.dirty, file.synced = not durable, bool(durable)
+            return True
+        if durable and -failed not in (0, errno.ECANCELED, *_NO_ROOM, *_UNKNOWN, errno.EFBIG):
+            file.broken = disk_error(self.name, OSError(-failed, os.strerror(-failed)))
+            raise file.broken
+        return False
+
+
 class Folder:
     """Files by relative name. Everything raises DiskError when the disk refuses."""
 
@@ -76,6 +108,14 @@ class Folder:
                 file.broken = disk_error(name, second)
             raise disk_error(name, error) from None
         return start
+
+    def write(self, name: str, sync_follows: bool) -> Write | None:
+        """For an append that is made elsewhere, without blocking; None: only `append` can make this file's next one."""
+        file = self._open.get(name)
+        if file is None or not file.named or file.broken is not None:
+            return None
+        flags = self._synced if sync_follows and file.synced else 0
+        return Write(name, file, file.size, flags, sync_follows and not flags)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         fd = self._file(name).fd
