@@ -576,7 +576,7 @@ class Core(Receiver):
 
     def reset(self, why: str, to: Progress, era: Era, cluster: str, voters: tuple[str, ...]) -> None:
         """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.
-        Until that is complete it has nothing, but knows who has all that it had."""
+        Until that is complete it has nothing, but knows who has all that it had, even if its own store was damaged."""
         if self.state is State.STRANDED:
             log.warning("this broker begins anew", why=why)
         self.state = State.JOINING
@@ -585,7 +585,7 @@ class Core(Receiver):
         self.handler.peers.clear()
         self.interface.attach(self.broker, self.handler.peer(self.us))
         self.stop_filling()
-        self.updating = True
+        self.updating, self.damaged = True, False
         self._goal = self.progress = to
         self.era, self.cluster, self.voters = era, cluster, voters
         self._save()

@@ -151,7 +151,7 @@ class Standing:
         core.advance()
         log.info("a broker is in step", broker=sender)
         if sender == core.us:
-            core.updating = core.damaged = False
+            core.updating = False
             core.stop_filling()
         core.members_changed()
 
