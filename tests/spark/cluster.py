@@ -42,7 +42,7 @@ FAST = {
 
 
 class Standalone:
-    """A master, and workers of one core each."""
+    """A master, and workers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._env = folder, _environment(folder)
@@ -52,25 +52,41 @@ class Standalone:
         """spark://HOST:PORT"""
 
     def start(self) -> None:
-        self._master.start(["org.apache.spark.deploy.master.Master", *_ANYWHERE], self._env)
+        self._master.start(_daemon(self._env, "org.apache.spark.deploy.master.Master"), self._env)
         self.url = self._master.await_line(r"Starting Spark master at (spark://\S+)")
 
-    def add_workers(self, number: int) -> None:
-        """Start that many more, and wait until the master knows them."""
+    def add_workers(self, number: int, cores: int = 1) -> None:
+        """Start that many more, of so many cores each, and wait until the master knows them."""
         fresh = [_Server(self._folder / f"worker-{len(self._workers) + i}.log") for i in range(number)]
         self._workers += fresh
         for worker in fresh:
-            where = ["--work-dir", str(worker.log.with_suffix("")), "--cores", "1", "--memory", "1g", self.url]
-            worker.start(["org.apache.spark.deploy.worker.Worker", *_ANYWHERE, *where], self._env)
+            where = ["--work-dir", str(worker.log.with_suffix("")), "--cores", str(cores), "--memory", "1g", self.url]
+            worker.start([*_daemon(self._env, "org.apache.spark.deploy.worker.Worker"), *where], self._env)
         for worker in fresh:
             worker.await_line("Successfully registered with master")
 
     def end(self) -> None:
         for server in (*self._workers, self._master):
+            server.terminate()
+        for server in (*self._workers, self._master):
             server.end()
 
 
-_ANYWHERE = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+def _daemon(env: Mapping[str, str], name: str) -> list[str]:
+    """Without the script spark-class, which starts a JVM to find out how to start a JVM."""
+    java = [str(Path(env["JAVA_HOME"]) / "bin" / "java"), *QUICK.split(), "-Xmx512m"]
+    return [
+        *java,
+        "-cp",
+        f"{env['SPARK_HOME']}/jars/*",
+        name,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--webui-port",
+        "0",
+    ]
 
 
 @contextmanager
@@ -85,10 +101,10 @@ def master_alone(folder: Path) -> Iterator[Standalone]:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A cluster with that many workers. Yields spark://HOST:PORT."""
+def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[str]:
+    """A cluster with that many workers, of so many cores each. Yields spark://HOST:PORT."""
     with master_alone(folder) as cluster:
-        cluster.add_workers(workers)
+        cluster.add_workers(workers, cores)
         yield cluster.url
 
 
@@ -109,8 +125,9 @@ def connect_server(folder: Path, python: Path | None = None) -> Iterator[str]:
     service = "org.apache.spark.sql.connect.service.SparkConnectServer"
     server = _Server(folder / "connect.log")
     try:
+        submit = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
         server.start(
-            ["org.apache.spark.deploy.SparkSubmit", "--class", service, *flags, "spark-internal"],
+            [submit, "org.apache.spark.deploy.SparkSubmit", "--class", service, *flags, "spark-internal"],
             # What is on the path of these tests is not on that of a server.
             _environment(folder) | {"PYSPARK_PYTHON": str(python or sys.executable), "PYTHONPATH": ""},
         )
@@ -152,8 +169,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "JAVA_HOME": str(java.home(folder)),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK,
         "SPARK_LAUNCHER_OPTS": QUICK,
+        "SPARK_SCALA_VERSION": "2.13",  # a worker that spark-class did not start needs to be told
     }
 
 
@@ -164,8 +181,7 @@ class _Server:
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        command = [str(Path(env["SPARK_HOME"]) / "bin" / "spark-class"), *words]
+    def start(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
@@ -183,6 +199,11 @@ class _Server:
             if ended or time.monotonic() > until:
                 raise AssertionError(f"{self.log.name} has no line like {pattern!r}:\n{text[-3000:]}")
             time.sleep(0.05)
+
+    def terminate(self) -> None:
+        """Let it begin to end."""
+        if self.process is not None:
+            self.process.terminate()
 
     def end(self) -> None:
         """End it with all that it has started."""
