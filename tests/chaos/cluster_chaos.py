@@ -114,9 +114,9 @@ class Chaos:
                     for task in tasks:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
-                    self._brokers.end()
+                    await self._brokers.end()
         finally:
-            self._brokers.end()
+            await self._brokers.end()
         violations += self._where_lost()
         accounts = self.ledger.close()
         return {

@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         print(_account(outcome))
         for violation in outcome.violations[:SHOWN_MAX]:
             print(violation)
-        print(_next() if outcome.good else f"This should not have happened: please report it with {out}.")
+        print(what_next() if outcome.good else f"This should not have happened: please report it with {out}.")
     return 0 if outcome.good else 1
 
 
@@ -154,7 +154,7 @@ def _account(outcome: Outcome) -> str:
     return f"\n{table(('orders', 'were', 'which means'), rows)}\n"
 
 
-def _next() -> str:
+def what_next() -> str:
     """What to try, as it must be typed here."""
     lines = [(_typed(line), why) for line, why in NEXT]
     width = max(len(line) for line, _ in lines)

@@ -102,6 +102,8 @@ class Broker:
         assert self._copying is not None
         await self._process.wait()
         await self._copying
+        assert self._process.stdout is not None
+        await self._process.stdout.read()  # to its end: a pipe that is still open complains when the loop is gone
 
 
 class Brokers:
@@ -142,8 +144,6 @@ class Brokers:
         """In good order."""
         return await asyncio.gather(*(broker.stop() for broker in self.each))
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """At once: whatever happened, no process stays."""
-        for broker in self.each:
-            if broker.runs:
-                broker.send(signal.SIGKILL)
+        await asyncio.gather(*(broker.kill() for broker in self.each if broker.runs))

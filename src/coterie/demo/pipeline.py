@@ -113,10 +113,12 @@ class Pipeline:
         if process is None or process.returncode is not None:
             return
         assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.close()
         try:
             async with asyncio.timeout(10):
                 await process.wait()
+                await process.stdout.read()  # to its end: a pipe that is still open complains when the loop is gone
         except TimeoutError:
             process.send_signal(signal.SIGKILL)
             await process.wait()
