@@ -31,6 +31,8 @@ PAGE = ROOT / "docs" / "numbers.md"
 PEERS = {"RabbitMQ": rabbitmq.PACKAGES, "NATS JetStream": nats.PACKAGES, "corosync": corosync.PACKAGES}
 GROUP_SIZE = 1024
 LEFT_OUT = "left out"
+PART_TIMEOUT = 2400.0
+"""Seconds. What takes longer than any of them should is given up, so that the others come to their turn."""
 Result = dict[str, Any]
 
 
@@ -75,10 +77,12 @@ class Run:
             [sys.executable, "-m", "coterie", "bench", *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         try:
-            text, _ = process.communicate()
-        except BaseException:  # it ends its own processes first
+            text, _ = process.communicate(timeout=PART_TIMEOUT)
+        except BaseException as error:  # it ends its own processes first
             process.terminate()
             process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise PartError(f"{command}: not done after {PART_TIMEOUT / 60:g} minutes") from None
             raise
         if process.returncode not in (0, 1) or not text:
             raise PartError(f"{command}: exit code {process.returncode}")
