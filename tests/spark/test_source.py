@@ -85,7 +85,7 @@ def test_a_stream_takes_each_message_once_over_restarts(spark: SparkSession, nod
 
 
 def test_mistakes_of_readers_are_told_and_passwords_are_not(
-    spark: SparkSession, node: Broker, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, node: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     register(spark)
     options = {"servers": node.console, "password": SECRET, "queue": "rows"}
@@ -99,4 +99,13 @@ def test_mistakes_of_readers_are_told_and_passwords_are_not(
         assert text in str(caught.value)
         assert SECRET not in str(caught.value)
     spark.read.format("coterie").options(**options).load().explain(True)
+    rows = spark.readStream.format("coterie").options(**options).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException, match="as user 'guest'") as failed:
+        query.awaitTermination(120)
+    assert SECRET not in f"{failed.value}{query.exception()}"
+    query.explain(True)
     assert SECRET not in "".join(capfd.readouterr())
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert written
+    assert not [each for each in written if SECRET.encode() in each], "what a checkpoint says"
