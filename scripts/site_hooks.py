@@ -63,8 +63,6 @@ def relinked(text: str, source: Path) -> str:
         if found is None:
             return match[0]
         target, anchor = found
-        if target.suffix in (".svg", ".png", ".css"):
-            return match[0]
         page = posixpath.relpath(page_of(target), posixpath.dirname(page_of(source)) or ".")
         return f"{match[1]}{page}{'#' + anchor if anchor else ''}{match[3]}"
 

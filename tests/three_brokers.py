@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pika
@@ -70,6 +71,14 @@ class ThreeBrokers:
                 pass
         self._process.terminate()
         self._process.communicate(timeout=60)
+
+
+def eventually(what: str, is_so: Callable[[], bool]) -> None:
+    """Ask until it is so; for what no event tells."""
+    until = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < until, f"not so after {PATIENCE:g} s: {what}"
+        time.sleep(0.05)
 
 
 def take(channel: BlockingChannel, queue: str, count: int, prefetch: int = 0) -> list[tuple[bytes, bool, int]]:

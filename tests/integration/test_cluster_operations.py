@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,9 @@ import pytest
 from console_rig import Running
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker
-from three_brokers import PATIENCE, PERSISTENT, ThreeBrokers, take
+from three_brokers import PATIENCE, PERSISTENT, ThreeBrokers, eventually, take
 
 GUEST = "Basic " + base64.b64encode(b"guest:guest").decode()
-
-
-def eventually(what: str, is_so: Callable[[], bool]) -> None:
-    """Ask until it is so; for what no event tells."""
-    until = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < until, f"not so after {PATIENCE:g} s: {what}"
-        time.sleep(0.05)
 
 
 class Operated(ThreeBrokers):

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from console_rig import Running
 from pika.exceptions import ChannelClosedByBroker, NackError
-from test_cluster_operations import eventually
-from three_brokers import NAMES, PERSISTENT, ThreeBrokers
+from three_brokers import NAMES, PERSISTENT, ThreeBrokers, eventually
 
 QUICK = {
     "COTERIE_REPLICATION_QUEUES": "^r",

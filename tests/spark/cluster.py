@@ -42,7 +42,7 @@ FAST = {
 
 
 class Standalone:
-    """A master, and workers."""
+    """A master, and workers of one core each."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._env = folder, _environment(folder)
@@ -55,12 +55,12 @@ class Standalone:
         self._master.start(_daemon(self._env, "org.apache.spark.deploy.master.Master"), self._env)
         self.url = self._master.await_line(r"Starting Spark master at (spark://\S+)")
 
-    def add_workers(self, number: int, cores: int = 1) -> None:
-        """Start that many more, of so many cores each, and wait until the master knows them."""
+    def add_workers(self, number: int) -> None:
+        """Start that many more, and wait until the master knows them."""
         fresh = [_Server(self._folder / f"worker-{len(self._workers) + i}.log") for i in range(number)]
         self._workers += fresh
         for worker in fresh:
-            where = ["--work-dir", str(worker.log.with_suffix("")), "--cores", str(cores), "--memory", "1g", self.url]
+            where = ["--work-dir", str(worker.log.with_suffix("")), "--cores", "1", "--memory", "1g", self.url]
             worker.start([*_daemon(self._env, "org.apache.spark.deploy.worker.Worker"), *where], self._env)
         for worker in fresh:
             worker.await_line("Successfully registered with master")
@@ -101,10 +101,10 @@ def master_alone(folder: Path) -> Iterator[Standalone]:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[str]:
-    """A cluster with that many workers, of so many cores each. Yields spark://HOST:PORT."""
+def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
+    """A cluster with that many workers. Yields spark://HOST:PORT."""
     with master_alone(folder) as cluster:
-        cluster.add_workers(workers, cores)
+        cluster.add_workers(workers)
         yield cluster.url
 
 

@@ -154,17 +154,24 @@ def kill_driver(driver: Script) -> None:
 
 
 def executor_of(task: int) -> psutil.Process:
-    (found,) = [
-        process
-        for process in psutil.Process(task).parents()
-        if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
-    ]
+    (found,) = filter(is_executor, psutil.Process(task).parents())
     return found
 
 
-def family(process: psutil.Process) -> list[int]:
-    """It and all that it has started."""
-    return [process.pid, *(child.pid for child in process.children(recursive=True))]
+def with_all_they_started(*processes: psutil.Process) -> list[int]:
+    return [found.pid for process in processes for found in (process, *process.children(recursive=True))]
+
+
+def executors() -> list[psutil.Process]:
+    """Of our workers."""
+    return [process for process in psutil.Process().children(recursive=True) if is_executor(process)]
+
+
+def is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
 
 
 def read_by(executor: psutil.Process, cluster: ThreeBrokers) -> dict[str, int]:
@@ -224,8 +231,7 @@ def clusters(folder: Path) -> Iterator[tuple[ThreeBrokers, str]]:
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         starting = pool.submit(ThreeBrokers, folder / "data", consoles=True)
         stack.callback(lambda: starting.result().stop())
-        # One executor at a time, that has both streams: when it is killed, all that they do is.
-        master = stack.enter_context(standalone(folder / "spark", workers=1, cores=2))
+        master = stack.enter_context(standalone(folder / "spark", workers=2))
         yield starting.result(), master
 
 
@@ -245,8 +251,9 @@ def test_each_message_is_written_once_though_driver_executor_and_broker_are_kill
         for name in ("task", "commit"):
             (tmp_path / name).touch()
         with script(PROGRAM, words, tmp_path / "first") as driver:
-            left = family(executor_of(taken(tmp_path, "task", driver)))
+            taken(tmp_path, "task", driver)
             taken(tmp_path, "commit", driver)
+            left = with_all_they_started(*executors())
             begun = {checkpoint: under_way(checkpoint) for checkpoint in (files, relay)}
             kill_driver(driver)
         assert all(begun.values())
@@ -261,7 +268,7 @@ def test_each_message_is_written_once_though_driver_executor_and_broker_are_kill
         with script(PROGRAM, words, tmp_path / "second") as driver:
             executor = executor_of(taken(tmp_path, "task", driver))
             assert under_way(files) == begun[files], "it is the same batch again"
-            left = family(executor)
+            left = with_all_they_started(executor)
             executor.kill()
             assert under_way(files) == begun[files]
             go_on(tmp_path, "task")
