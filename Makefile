@@ -86,12 +86,12 @@ setup-tools: $(STAMP) ## Install the clients that are not Python: amqp-tools, am
 demo: setup ## Three brokers that are one, one of them killed under load; Spark streams every order to Parquet: a minute
 	@$(BIN)/coterie demo
 
-# Spark's tests run by themselves, each worker with a Spark of its own, and a file's tests with the same one. Those of
-# sessions must not find the one that all others share.
+# Spark's tests run by themselves: each worker has a Spark of its own, and a file's tests the same one. There is one worker
+# more, as Spark starts and waits a lot; long files come first. Those of sessions must not find what all others share.
 SESSION_TESTS := tests/spark/test_session.py
 test: lint setup-browser setup-tools ## Lint, types and every test but the slow ones: what must be green
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))$$(cat $(TOOL_TESTS))"
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/spark --ignore $(SESSION_TESTS) -m "$$(cat $(BROWSER_TESTS))"
+	@$(BIN)/pytest -n $$(($(WORKERS) + 1)) --dist loadfile --no-loadscope-reorder tests/spark --ignore $(SESSION_TESTS) -m "$$(cat $(BROWSER_TESTS))"
 	@$(BIN)/pytest -n $(WORKERS) $(SESSION_TESTS)
 
 unit: setup ## The unit tests only: seconds

@@ -217,7 +217,7 @@ def test_what_is_wrong_with_the_question_is_one_line(spark: SparkSession, tmp_pa
         ([str(tmp_path / "garbage"), "--out", out], f"{tmp_path}/garbage/a.jsonl:3: Expecting value"),
         ([str(tmp_path / "void"), "--out", out], "no trace events in"),
         (["--out", out], "name the files or folders"),
-        ([str(tmp_path / "void"), "--stream", str(tmp_path), "--out", out], "not both"),
+        ([str(tmp_path / "void"), "--stream", str(tmp_path), "--out", out], "only one of them"),
         ([str(tmp_path / "void"), "--out", out, "--split-above", "0"], "--split-above must be 1 at least"),
         ([str(tmp_path / "void" / "a.jsonl"), "--out", str(tmp_path / "void")], "name another folder"),
     ):

@@ -128,7 +128,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.flush_hold",
         old="        self._goals[hold.key] = goal\n        self._pursue()",
         new="        goal.then()",
-        seed=14,
+        seed=1,
     ),
     Mutation(
         name="state-wrong-chunk",
