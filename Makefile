@@ -87,7 +87,8 @@ demo: setup ## Three brokers that are one, one of them killed under load; Spark 
 	@$(BIN)/coterie demo
 
 # Spark's tests run by themselves: each worker has a Spark of its own, and a file's tests the same one. There is one worker
-# more, as Spark starts and waits a lot; long files come first. Those of sessions must not find what all others share.
+# more, as Spark starts and waits a lot; files come by their names, for those with few tests, which would come last, are
+# the long ones. Those of sessions must not find the one that all others share.
 SESSION_TESTS := tests/spark/test_session.py
 test: lint setup-browser setup-tools ## Lint, types and every test but the slow ones: what must be green
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))$$(cat $(TOOL_TESTS))"
