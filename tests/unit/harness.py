@@ -52,8 +52,11 @@ class Roof(Protocol):
         """Both, in the order in which they came."""
         self.blocks_at_once = True
         """The application has nothing to do in its block(); otherwise a test calls `done` of the event."""
+        self.on_up: Callable[[], object] = lambda: None
+        """Called with each batch, when it comes."""
 
     def up(self, batch: list[Packet]) -> None:
+        self.on_up()
         self.batches.append(batch)
         self.log += batch
 

@@ -598,13 +598,23 @@ def test_the_trace_names_those_who_are_known_to_hold_it() -> None:
     ]
 
 
-def test_a_member_reports_what_it_holds_once_at_the_end_of_a_turn() -> None:
-    s = member(B, held="majority")
+def test_where_everybody_matters_a_member_reports_what_it_holds_once_at_the_end_of_a_turn() -> None:
+    s = member(B, held="all")
     s.floor.pass_up([multicast(A, 1)])
     s.floor.pass_up([multicast(A, 2), multicast(C, 1)])
     assert s.sent(Report) == []
     s.run(0)
-    assert s.sent(Report) == [(A, Report(2, False))]
+    assert s.sent(Report) == [(None, Report(2, False))]
+
+
+def test_a_member_that_a_majority_needs_reports_before_it_hands_up_what_it_holds() -> None:
+    s = member(B, held="majority")
+    said: list[object] = []
+    s.roof.on_up = lambda: said.append(s.sent(Report))
+    s.floor.pass_up([multicast(A, 1), multicast(A, 2), multicast(C, 1)])
+    assert said == [[(A, Report(2, False))]]
+    s.run(5 * EVERY)
+    assert s.sent(Report) == []
 
 
 def test_of_three_only_the_sequencer_is_told_unless_it_matters_what_everybody_holds() -> None:

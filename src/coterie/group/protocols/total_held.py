@@ -4,7 +4,7 @@ To hold a position is to have every bundle up to it and every record that orders
 unnumbered and cumulative; who does not learn in time what it wants to know asks; a group at rest is silent. The
 sequencer orders only what it has: it holds whatever anybody else holds, and need not say so.
 
-Where only a majority matters, as few report at once as make one, at the end of a turn in which they hold more: the
+Where only a majority matters, as few report at once as make one, before they even hand up what they hold now: the
 oldest. The others do so a little later, for many turns at a time. And where a member and the sequencer are a majority,
 nobody but the sequencer has to be told.
 """
@@ -129,8 +129,10 @@ class Holding:
         if self._reports:
             if self._orders:  # whoever holds something knows that the sequencer does
                 pass
-            elif self._everyone or self.holders.is_needed:
+            elif self._everyone:
                 self._report_soon()
+            elif self.holders.is_needed:
+                self._report()
             elif self._later is None:
                 self._layer.rule("total.reports_later")
                 self._later = self._layer.runtime.call_later(self._interval * _LATER, self._report)
