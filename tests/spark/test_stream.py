@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,10 +213,10 @@ def kill(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         itself = psutil.Process(process.pid)
         everybody = [*itself.children(recursive=True), itself]
-        for each in everybody:
-            each.suspend()
-        for each in everybody:
-            each.kill()
+        for step in (psutil.Process.suspend, psutil.Process.kill):
+            for each in everybody:
+                with suppress(psutil.NoSuchProcess):  # workers of Spark come and go
+                    step(each)
         process.communicate()
 
 
