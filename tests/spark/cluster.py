@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -216,5 +216,6 @@ class _Server:
         self.process.terminate()
         _, alive = psutil.wait_procs(family, 15)
         for process in alive:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         self.process.wait()
