@@ -73,15 +73,25 @@ class LeaseReader:
 
     def step(self) -> None:
         """Again and again."""
-        if self.ended:
-            return
+        if self.ended and self._is_there():
+            self.ended = False  # a request that was not waited for has made it again
+        if not self.ended:
+            self._go_on()
+        self._world.after(STEP * (0.5 + self._rng.random()), self._world.nature, self.step)
+
+    def _go_on(self) -> None:
         if self._waits and self._world.time - self._since > PATIENCE:
             self._waits = 0
             self._crash()  # what is still under way must not count later
         if not self._waits:
             self._do()
         self.look_back()
-        self._world.after(STEP * (0.5 + self._rng.random()), self._world.nature, self.step)
+
+    def _is_there(self) -> bool:
+        """Whether a broker that serves has the lease."""
+        brokers = [host.broker for host in self._hosts.values() if host.serves and host.broker is not None]
+        queues = [broker.vhosts["/"].queues.get(self._queue) for broker in brokers]
+        return any(queue is not None and queue.leases.get("stream") is not None for queue in queues)
 
     def _do(self) -> None:
         if self.ending:
