@@ -158,7 +158,7 @@ class Publisher(Client):
             due = int((now - self._began) * self.rate)
             room = min(room, due - self.sent)
             if self.limit is None or self.sent < self.limit:
-                asyncio.get_running_loop().call_later(0.0005, self._go_on)
+                asyncio.get_running_loop().call_later((due + 1) / self.rate - (now - self._began), self._go_on)
         if self.limit is not None:
             room = min(room, self.limit - self.sent)
         while room > 0:
