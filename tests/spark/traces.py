@@ -118,7 +118,7 @@ Fault = Callable[[list[Event]], list[Event]]
 def _in_the_middle(events: list[Event]) -> tuple[int, int, int]:
     """Where some member delivers two bundles of another one after the other, and then installs a view with others.
 
-    The index of both deliveries, and of the view.
+    The index of both deliveries, and of the view. No bundle of a protocol has a number between theirs.
     """
     for first, one in enumerate(events):
         if not is_bundle(one) or one.sender == f"{one.node}#{one.inc}":
@@ -126,7 +126,9 @@ def _in_the_middle(events: list[Event]) -> tuple[int, int, int]:
         mine = [i for i in range(first + 1, len(events)) if (events[i].node, events[i].inc) == (one.node, one.inc)]
         second = next((i for i in mine if is_bundle(events[i]) and events[i].sender == one.sender), None)
         view = next((i for i in mine if events[i].kind == "view"), None)
-        if second is not None and view is not None and second < view and len(_together(events, view)) > 1:
+        if second is None or view is None or second > view or events[second].first != (one.first or 0) + 1:
+            continue
+        if len(_together(events, view)) > 1:
             return first, second, view
     raise AssertionError("no such place in this trace")
 
