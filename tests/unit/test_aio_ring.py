@@ -82,6 +82,35 @@ def test_it_takes_so_many_writes_at_a_time_and_none_that_is_too_large(tmp_path: 
     os.close(fd)
 
 
+@pytest.mark.parametrize("taken", [0, 1])
+def test_what_a_busy_kernel_does_not_take_is_handed_over_again(
+    taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a write and its sync, or only the sync."""
+    fd = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+
+    async def scenario(ring: Ring) -> None:
+        enter = ring._call
+        calls = 0
+
+        def busy(number: int, ring_fd: int, count: int, *more: int) -> int:
+            nonlocal calls
+            calls += 1
+            if calls % 2 and not taken:
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return enter(number, ring_fd, taken if calls % 2 else count, *more)
+
+        monkeypatch.setattr(ring, "_call", busy)
+        async with asyncio.timeout(10):
+            for number in range(4):
+                assert await written(ring, fd, b"%d" % number, number, sync=True) == (1, 1, 0)
+        assert calls == 8
+        assert (tmp_path / "log").read_bytes() == b"0123"
+
+    with_ring(scenario)
+    os.close(fd)
+
+
 def test_what_fails_is_told_with_the_number_of_its_error(tmp_path: Path) -> None:
     full, null = os.open("/dev/full", os.O_RDWR), os.open("/dev/null", os.O_RDWR)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import os
 import signal
 import socket
+import threading
 from pathlib import Path
 
 from coterie import log
@@ -20,9 +22,12 @@ from coterie.runtime.aio import Segments
 from coterie.runtime.aio import run as run_loop
 from coterie.trace import Json
 
+STOP_MAX = 40.0
+"""Seconds after which a node that was told to stop is ended by force."""
 NODE_DESCRIPTION = """\
 Runs one broker for AMQP 0-9-1 clients until it gets SIGTERM or Ctrl-C: then its clients are told, what is not on disk
-is written, and it ends. Settings come from a TOML file, from the environment and from flags; later ones win.
+is written, and it ends. A second signal ends it at once. Settings come from a TOML file, from the environment and
+from flags; later ones win.
 """
 NODE_EPILOG = """\
 examples:
@@ -31,7 +36,8 @@ examples:
   coterie node --amqp 0.0.0.0:5672                        for clients on other hosts; guest may not, so make a user
   COTERIE_LISTEN_AMQP=127.0.0.1:5673 coterie node         the same by the environment
 
-exit codes: 0 it was stopped in good order; 1 it failed; 2 a setting is wrong, or a port or folder cannot be had
+exit codes: 0 it was stopped in good order; 1 it failed, or did not end in time; 2 a setting is wrong, or a port or
+folder cannot be had
 """
 UP_EPILOG = """\
 examples:
@@ -133,20 +139,46 @@ def _serve(config: Config, as_json: bool) -> int:
 async def _until_stopped(config: NodeConfig, as_json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):  # a second one ends the process at once
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        _end_anyway(STOP_MAX)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told)
     node = Node(config)
     try:
-        await node.start()
+        starting = loop.create_task(node.start())
+        await asyncio.wait((starting, stopped := loop.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():  # it may wait for its store, or for others, for long
+            starting.cancel()
+            return
+        starting.result()
         if as_json:
             console = None if node.console is None else str(node.console.endpoint)
             amqp: list[Json] = [str(endpoint) for endpoint in node.endpoints]
             print_json({"name": config.name, "amqp": amqp, "console": console})
             if node.core is not None:
                 _say_when_it_serves(node.core)
-        await stop.wait()
+        await stopped
     finally:
         await node.stop()
+
+
+def _end_anyway(seconds: float) -> None:
+    """Whatever hangs, a disk or a thread: the process ends by then, and says where it hung."""
+
+    def end() -> None:
+        log.Log(__name__).error("the node does not end by itself: it is ended by force", seconds=seconds)
+        faulthandler.dump_traceback()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _say_when_it_serves(core: Core) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import FrameType
 
@@ -16,7 +18,8 @@ from coterie.trace import Json
 from coterie.workers import free_ports
 
 START_TIMEOUT = 60.0
-STOP_TIMEOUT = 40.0
+STOP_TIMEOUT = 45.0
+"""Seconds that brokers have to stop: a little more than each gives itself."""
 NODES_MAX = 9
 
 
@@ -42,6 +45,8 @@ class LocalCluster:
         self._console = [_console(console_port, port, number) for number in range(nodes)]
         self._processes: list[subprocess.Popen[str]] = []
         self._stopping = False
+        self._killed = False
+        self._deadline: threading.Timer | None = None
 
     def _ports(self, nodes: int) -> list[int]:
         """Where brokers reach each other: the same after a restart, as each looks for the others there."""
@@ -73,6 +78,8 @@ class LocalCluster:
             found = [_said(process) for process in self._processes]
             for process, each in zip(self._processes, found, strict=True):
                 if not each:
+                    if self._stopping:
+                        return 0
                     raise UserError("a broker did not start: see what it said above")
                 each["pid"] = process.pid
             if as_json:
@@ -87,7 +94,7 @@ class LocalCluster:
             codes = [process.wait() for process in self._processes]
         finally:
             self._stop()
-        return 0 if self._stopping else max(1, *codes)
+        return 0 if self._stopping and not self._killed else max(1, *codes)
 
     def _start(self, number: int) -> subprocess.Popen[str]:
         peers = ",".join(f"127.0.0.1:{port}" for port in self._between)
@@ -110,20 +117,35 @@ class LocalCluster:
             print("All brokers serve", flush=True)
 
     def _told_to_stop(self, number: int, frame: FrameType | None) -> None:
+        """The first time in good order, within a time; the second time at once."""
+        if self._stopping:
+            self._kill("killed")
+            return
         self._stopping = True
+        self._terminate()
+
+    def _terminate(self) -> None:
         for process in self._processes:
             if process.poll() is None:
                 process.terminate()
+        if self._deadline is None:
+            self._deadline = threading.Timer(STOP_TIMEOUT, self._kill, [f"did not stop in {STOP_TIMEOUT:g} s: killed"])
+            self._deadline.daemon = True
+            self._deadline.start()
+
+    def _kill(self, why: str) -> None:
+        for number, process in enumerate(self._processes, 1):
+            if process.poll() is None:
+                os.write(2, f"coterie: node{number} {why}\n".encode())  # a signal may come while something is printed
+                self._killed = True
+                process.kill()
 
     def _stop(self) -> None:
+        self._terminate()
         for process in self._processes:
-            if process.poll() is None:
-                process.terminate()
-        for process in self._processes:
-            try:
-                process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.wait()
+        assert self._deadline is not None
+        self._deadline.cancel()
 
 
 def _console(given: str | None, amqp: int, number: int) -> str:

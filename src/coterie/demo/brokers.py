@@ -17,7 +17,7 @@ from coterie.errors import CoterieError
 from coterie.workers import free_ports
 
 START_TIMEOUT = 60.0
-STOP_TIMEOUT = 40.0
+STOP_TIMEOUT = 45.0
 
 
 class Broker:

@@ -47,8 +47,10 @@ log = Log(__name__)
 T = TypeVar("T")
 
 LOCK = "node.lock"
-STOP_TIMEOUT = 30.0
-"""Seconds for clients to close and for the store to write what it holds."""
+STEP_TIMEOUT = 8.0
+"""Seconds for each step of stopping: shut the console, close clients, leave the cluster, write what is not on disk."""
+END_TIMEOUT = 5.0
+"""Seconds to close sockets and files after that."""
 
 
 @dataclass(slots=True)
@@ -222,24 +224,20 @@ class Node:
         log.warning("the node is drained: it can be stopped")
 
     async def stop(self) -> None:
-        """In good order; what takes too long is left."""
+        """In good order. A step that takes too long is left and named in the log; the next ones are taken."""
         log.info("the node stops")
         if self._draining is not None:
             self._draining.cancel()
-        try:
-            self.links.stop()
-            if self.events is not None:
-                self.events.stop()
-            async with asyncio.timeout(STOP_TIMEOUT):
-                for close in reversed(self.closing):
-                    await close()
-                await _ended(self.amqp.stop)
-                if self.core is not None:
-                    await self.core.close()
-                if self._recovered:
-                    await _ended(self.broker.stop)
-        except TimeoutError:
-            log.warning("the node did not stop in good order in time", seconds=STOP_TIMEOUT)
+        self.links.stop()
+        if self.events is not None:
+            self.events.stop()
+        for close in reversed(self.closing):
+            await _within("shut the console", STEP_TIMEOUT, close())
+        await _within("close clients", STEP_TIMEOUT, _ended(self.amqp.stop))
+        if self.core is not None:
+            await _within("leave the cluster", STEP_TIMEOUT, self.core.close())
+        if self._recovered:
+            await _within("close the store", STEP_TIMEOUT, _ended(self.broker.stop))
         await self._end()
 
     async def kill(self) -> None:
@@ -254,7 +252,7 @@ class Node:
         await self._end()
 
     async def _end(self) -> None:
-        await self.runtime.close()
+        await _within("close sockets and files", END_TIMEOUT, self.runtime.close())
         if isinstance(self._trace, FileTracer):
             self._trace.close()
         if self._lock is not None:
@@ -271,6 +269,15 @@ def lock(folder: Path) -> int:
         os.close(descriptor)
         raise UserError(f"{folder}: another node is using that folder: stop it, or choose another") from None
     return descriptor
+
+
+async def _within(what: str, seconds: float, step: Awaitable[None]) -> None:
+    """Wait for a step of stopping, but not for ever."""
+    try:
+        async with asyncio.timeout(seconds):
+            await step
+    except TimeoutError:
+        log.warning("a step of stopping took too long and is left", step=what, seconds=seconds)
 
 
 def _done(call: Callable[[Callable[[T], None]], None]) -> asyncio.Future[T]:

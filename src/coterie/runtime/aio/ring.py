@@ -24,6 +24,9 @@ SLOTS = 4
 SLOT_BYTES = 1 << 20
 """The most that one write takes."""
 
+RETRY = 0.005
+"""Seconds until what the kernel did not take is handed over again."""
+
 _SETUP, _ENTER, _REGISTER = 425, 426, 427
 """Numbers of the system calls: the same on every machine that Python runs on under Linux, but for Alpha."""
 _REGISTER_EVENTFD = 4
@@ -42,8 +45,9 @@ _RESULT = struct.Struct("=QiI")
 _WORD = struct.Struct("=I")
 
 _OP_WRITE, _OP_SYNC = 23, 3
-_LINKED, _ASYNC = 1 << 2, 1 << 4
-"""Flags of an entry: the next one waits for this one, and fails with it; never try it on the caller's thread."""
+_DRAIN, _LINKED, _ASYNC = 1 << 1, 1 << 2, 1 << 4
+"""Flags of an entry: it waits for all earlier ones; the next one waits for this one, and fails with it; never try it on
+the caller's thread."""
 _ONLY_DATA = 1
 """A sync of what is needed to read the data again, and of no more."""
 _SYNC_BIT = 1 << 8
@@ -78,6 +82,8 @@ class Ring:
         """By slot: whom to tell, how many bytes are written, and whether a sync follows."""
         self._written: dict[int, int] = {}
         """By slot: what a write came to whose sync has not ended."""
+        self._owed = 0
+        """Operations that the kernel has not taken yet."""
         self._loop = loop
         loop.add_reader(self._event, self._look)
 
@@ -106,7 +112,8 @@ class Ring:
         self._put(_OP_WRITE, _ASYNC | link, fd, offset, self._address + start, size, flags, slot)
         if sync:
             self._put(_OP_SYNC, _ASYNC, fd, 0, 0, 0, _ONLY_DATA, slot | _SYNC_BIT)
-        self._call(_ENTER, self._fd, 1 + sync, 0, 0, 0, 0)
+        self._owed += 1 + sync
+        self._submit()
         return True
 
     def close(self) -> None:
@@ -130,6 +137,23 @@ class Ring:
         (self._cq_mask,) = _WORD.unpack_from(self._rings, cq_mask)
         for place in range(entries):  # entries are always used in the order in which they lie
             _WORD.pack_into(self._rings, sq_array + place * _WORD.size, place)
+
+    def _submit(self) -> None:
+        """Hand over what was put. A kernel that is short of memory takes only a part, or nothing: again in a moment."""
+        try:
+            self._owed -= self._call(_ENTER, self._fd, self._owed, 0, 0, 0, 0)
+        except OSError:
+            pass
+        if self._owed:
+            (tail,) = _WORD.unpack_from(self._rings, self._sq_tail)
+            first = ((tail - self._owed) & self._sq_mask) * _ENTRY.size
+            if self._entries[first] == _OP_SYNC:  # its write went without it: no link holds it back any more
+                self._entries[first + 1] |= _DRAIN
+            self._loop.call_later(RETRY, self._retry)
+
+    def _retry(self) -> None:
+        if self._owed and not self._rings.closed:
+            self._submit()
 
     def _put(self, *entry: int) -> None:
         """One more operation. The kernel looks at it in the system call that follows, on this very thread."""
