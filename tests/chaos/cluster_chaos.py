@@ -4,10 +4,11 @@ python tests/chaos/cluster_chaos.py --rounds 40 --nodes 3 --seed 7 --json
 
 Pika clients publish with confirms and consume with committed acks on all nodes all the time. In each round one thing
 is done, which the seed chooses, and undone: a broker is killed with -9 and started again; stopped and woken; cut off
-from others, in both directions or in one, silently or with resets; or its disk takes nothing. Then all brokers must
-serve again. Checked: nothing confirmed is lost; nothing comes back whose ack was committed; whatever comes again is
-flagged. One line for each round; exit code 1 if anything of this is not so. A seed gives the same faults in the same
-order; what they meet depends on the machine.
+from others, in both directions or in one, silently or with resets; its disk takes nothing; its syncs hang, while it is
+cut off or not; all are killed and started in any order, some once more while they are updated; or a hostile client
+sends what nobody expects. Then all brokers must serve again. Checked: nothing confirmed is lost; nothing comes back
+whose ack was committed; whatever comes again is flagged. One line for each round; exit code 1 if anything of this is
+not so. A seed gives the same faults in the same order; what they meet depends on the machine.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from hanging_sync import HangingSync
+from hostile_client import HostileClient
 from mesh import Link, Mesh, hosts
 
 from coterie.demo.broker_story import drained, served, until
@@ -35,7 +38,7 @@ from coterie.demo.orders import Fault, Ledger
 from coterie.demo.shop import QUEUE
 from coterie.errors import CoterieError
 
-KINDS = ("kill", "stop", "cut", "disk")
+KINDS = ("kill", "stop", "cut", "disk", "slow_syncs", "restart", "hostile")
 STUCK = 60.0
 """Seconds after which something that waits has waited too long."""
 SMALL = (
@@ -55,10 +58,15 @@ class Figures:
     """From the end of the fault until every broker had served a client."""
 
     def summary(self) -> dict[str, float | int]:
+        first = {}
+        if self.first:
+            first = {
+                "first_delivery_p50": round(statistics.median(self.first), 3),
+                "first_delivery_max": round(max(self.first), 3),
+            }
         return {
-            "count": len(self.first),
-            "first_delivery_p50": round(statistics.median(self.first), 3),
-            "first_delivery_max": round(max(self.first), 3),
+            "count": len(self.serving),
+            **first,
             "serving_p50": round(statistics.median(self.serving), 3),
             "serving_max": round(max(self.serving), 3),
         }
@@ -82,6 +90,10 @@ class Chaos:
         self._publishers = [Publisher(n, self._ports, self._faults, self.ledger, rate) for n in range(nodes)]
         self._consumers = [Consumer(n, self._ports, self._faults, self.ledger) for n in range(nodes)]
         self._mesh = Mesh(self._brokers.between)
+        self._syncs = [HangingSync(folder / "shim" / broker.name) for broker in self._brokers.each]
+        for broker, syncs in zip(self._brokers.each, self._syncs, strict=True):
+            broker.environment = syncs.environment
+        self._intruder = HostileClient(self._ports, self._random)
         self._bag: list[str] = []
         self._began: list[tuple[float, int]] = []
         """When faults were, and in which rounds."""
@@ -123,7 +135,7 @@ class Chaos:
             "rounds": done,
             "seconds": round(time.monotonic() - began, 1),
             **asdict(accounts),
-            "faults": {kind: figures.summary() for kind, figures in self.figures.items() if figures.first},
+            "faults": {kind: figures.summary() for kind, figures in self.figures.items()},
             "violations": violations[:100],
             "good": not violations,
         }
@@ -143,11 +155,14 @@ class Chaos:
         await self._all_serve()
         serving = asyncio.get_running_loop().time() - healed
         figures = self.figures.setdefault(kind, Figures())
-        first = min(fault.elsewhere.values(), default=STUCK)
-        figures.first.append(first)
+        delivered = ""
+        if len(fault.nodes) < len(self._ports):
+            first = min(fault.elsewhere.values(), default=STUCK)
+            figures.first.append(first)
+            delivered = f"delivered elsewhere in {first * 1000:.0f} ms, "
         figures.serving.append(serving)
         self._say(
-            f"round {number:3}: {what}; delivered elsewhere in {first * 1000:.0f} ms, all serve {serving:.1f} s later; "
+            f"round {number:3}: {what}; {delivered}all serve {serving:.1f} s later; "
             f"{ledger.confirmed - before[0]} confirmed, {ledger.deliveries - before[1]} delivered; "
             f"{len(ledger.violations) - before[2]} violations"
         )
@@ -231,6 +246,62 @@ class Chaos:
         finally:
             victim.limit_files(None)
         return f"no room on the disk of {victim.name} for {pause:.1f} s"
+
+    async def _syncs_hang(self, victim: int, seconds: float) -> None:
+        self._syncs[victim].hang()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._syncs[victim].go_on()
+
+    async def _slow_syncs(self, fault: Fault) -> str:
+        """If it is cut off as well, it may be excluded, and come back while its old sync still hangs."""
+        victim = self._draw()
+        pause = self._random.uniform(0.5, 1.5 * self._longest)
+        name = self._brokers.each[victim].name
+        if self._random.random() < 0.5:
+            self._concern(fault, victim, doubtful=False)
+            await self._syncs_hang(victim, pause)
+            return f"syncs of {name} hang for {pause:.1f} s"
+        self._concern(fault, victim)
+        others = [number for number in range(len(self._ports)) if number != victim]
+        hanging = asyncio.create_task(self._syncs_hang(victim, pause))
+        links: list[Link] = [(victim, other) for other in others]
+        await self._mesh.cut([*links, *(link[::-1] for link in links)], reset=True)
+        away = self._random.uniform(0.2, 1.0) * pause
+        await asyncio.sleep(away)
+        await self._mesh.heal()
+        await hanging
+        return f"syncs of {name} hang for {pause:.1f} s, in which it is cut off for {away:.1f} s"
+
+    async def _restart(self, fault: Fault) -> str:
+        """All die, some a moment before the others, and come in any order; one or two of them die again soon."""
+        brokers = self._random.sample(self._brokers.each, len(self._brokers.each))
+        self._concern(fault, *range(len(brokers)))
+        for broker in brokers:
+            self._mesh.refuse(broker.number)
+            await broker.kill()
+            await asyncio.sleep(self._random.choice((0.0, self._random.uniform(0, 1))))
+        order = self._random.sample(brokers, len(brokers))
+        for broker in order:
+            await self._mesh.accept(broker.number)
+            await broker.start()
+            await asyncio.sleep(self._random.choice((0.0, self._random.uniform(0, 1))))
+        again = self._random.sample(order, self._random.randrange(3))
+        for broker in again:
+            await asyncio.sleep(self._random.uniform(0, 0.7))
+            self._mesh.refuse(broker.number)
+            await broker.kill()
+            await self._mesh.accept(broker.number)
+            await broker.start()
+        once_more = f", {' and '.join(each.name for each in again)} once more" if again else ""
+        return f"kill -9 all, start {', '.join(each.name for each in order)}{once_more}"
+
+    async def _hostile(self, fault: Fault) -> str:
+        found = len(self._intruder.violations)
+        deeds = await asyncio.to_thread(self._intruder.run, 6)
+        self.ledger.violations += self._intruder.violations[found:]
+        return f"hostile client: {', '.join(deeds)}"
 
     async def _rest(self, tasks: list[asyncio.Task[None]]) -> None:
         """Publishers stop, everything is consumed, all brokers agree that nothing is left, and end in good order."""

@@ -10,7 +10,7 @@ import json
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coterie.errors import CoterieError
@@ -32,6 +32,8 @@ class Broker:
         """Of HTTP; empty: it has none."""
         self.log = log
         """What all of its lives wrote to standard error."""
+        self.environment: Mapping[str, str] | None = None
+        """Of its next life; None: ours."""
         self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
         self._copying: asyncio.Task[None] | None = None
@@ -40,7 +42,9 @@ class Broker:
         """Returns when clients can knock; it serves when it lets them in."""
         command = [sys.executable, "-m", "coterie", "node", "--json", "--name", self.name, *self._arguments]
         pipe = asyncio.subprocess.PIPE
-        self._process = process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+        self._process = process = await asyncio.create_subprocess_exec(
+            *command, stdout=pipe, stderr=pipe, env=self.environment
+        )
         self._copying = asyncio.create_task(self._copy(process))
         assert process.stdout is not None
         text = b""
