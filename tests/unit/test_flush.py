@@ -22,7 +22,7 @@ from flush_rig import (
 )
 
 from coterie.group.events import Block, OtherView, ViewChange
-from coterie.group.members import Address, ViewId
+from coterie.group.members import Address, View, ViewId
 from coterie.group.packet import APP, MCAST, TRAIN, TRAIN_END, TRAIN_START, Packet
 from coterie.group.protocols.flush import Flush
 from coterie.group.protocols.flush_base import Kind, Outcome
@@ -336,6 +336,38 @@ def test_the_gates_of_who_was_there_and_who_came_all_open() -> None:
     g[A].flush.resume(1)
     g.carry()
     assert g.shut == []
+
+
+def test_who_came_with_the_view_that_its_requester_left_with_is_let_go_by_those_who_installed_it() -> None:
+    g = group()
+    g.members[D] = joiner()
+    g.flush(A, VIEW)
+    g.install(B, C, D, id=NEXT)
+    g.die(A)  # it has made the view without itself, and is gone
+    assert g.shut == ["d"]
+    g.carry()
+    assert g.shut == []
+    assert g[D].rules("stop_ok_joiner") == 1
+
+
+def test_only_the_view_that_came_of_its_flush_says_that_a_requester_is_done() -> None:
+    s = lone(Flush, B, A, C)
+    s.start(A, VIEW)
+    s.start(C, VIEW)
+    s.floor.out.clear()
+    s.install((C, B, D), ViewId(11, C))  # C takes A for dead
+    assert s.sent(StopFlushOk) == []
+    assert s.flush.shut
+    s.hear(C, Flush, StopFlush(1, s.stack.view.id))
+    assert s.sent(StopFlushOk) == [(D, StopFlushOk(C, 1, s.stack.view.id))]
+
+
+def test_a_requester_that_leaves_names_the_view_that_came_of_its_flush() -> None:
+    s = member()
+    number = held(s, VIEW)
+    s.flush.resume(number, View(NEXT, (B,)))
+    assert s.sent(StopFlush) == [(B, StopFlush(number, NEXT))]  # B may not be in it yet
+    assert s.sent(AbortFlush) == [(C, AbortFlush(number, FIRST))]  # C leaves too
 
 
 # Crashes.

@@ -389,6 +389,56 @@ def test_a_leaver_whose_leave_rsp_came_late_is_told_again_that_it_is_out(make: M
     group.until(lambda: group["c"].closed, limit=0.5)
 
 
+# The coordinator leaves in the view in which somebody joins.
+
+
+FLUSHES = {name: tuple(name if layer == "FLUSH2" else layer for layer in STACK) for name in ("FLUSH", "FLUSH2")}
+
+
+def almost_joined(group: Group) -> None:
+    """d is there, and has asked nobody yet."""
+    group.lose(Info, JoinReq, to="a b c d")
+    d = group.boot("d")
+    group.until(lambda: len(d.channel._transport.peers()) == 3)
+    group.heal()
+    group.forget()
+
+
+def leave_and_join(group: Group) -> None:
+    """a, which coordinates, wants to leave when d asks to be let in: one view answers both."""
+    a = group["a"]
+    a.call(a.gms._handle, group["d"].local, JoinReq(False))
+    group.leave("a")
+
+
+@pytest.mark.parametrize("flush", FLUSHES)
+def test_a_coordinator_that_leaves_lets_a_joiner_in_with_the_same_view_and_it_may_send_at_once(
+    make: Make, flush: str
+) -> None:
+    group = make("a b c d", stack=FLUSHES[flush])
+    group.grow("a b c")
+    almost_joined(group)
+    leave_and_join(group)
+    view = group.settle("b c d", limit=1.0)
+    assert view.id.creator.name == "a"
+    assert group.until(lambda: group["a"].closed) < 0.5
+    everybody_gets(group, "b c d")
+    assert group["d"].stats(flush).get("held_too_long", 0) == 0
+
+
+@pytest.mark.parametrize("flush", FLUSHES)
+def test_a_coordinator_that_leaves_goes_only_when_it_has_told_the_joiner(make: Make, flush: str) -> None:
+    group = make("a b c d", stack=FLUSHES[flush], GMS={"join_retry": 0.02}, MERGE={"interval": 0.02})
+    group.grow("a b c")
+    almost_joined(group)
+    trap = group.lose(JoinRsp, source="a", times=4)  # repeated every 0.05 s
+    leave_and_join(group)
+    group.until(lambda: group["a"].closed)
+    assert trap.seen == 4
+    assert group["d"].names == "b c d"
+    assert "d>a Ack" in group.story(Ack)
+
+
 # Crashes.
 
 

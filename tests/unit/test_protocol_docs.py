@@ -56,6 +56,10 @@ class Page:
                 rows.append(cells)
         return rows
 
+    def bounds(self) -> str:
+        """The table of what bounds what the protocol keeps, if there is one."""
+        return self.text.partition("## What bounds what it keeps")[2].partition("\n## ")[0]
+
     def rules(self) -> list[str]:
         """Those of the protocol, also the ones that it has in some stacks only."""
         if self.protocol is None:
@@ -78,8 +82,8 @@ PAGES = [
     Page(
         "unicast3",
         Unicast3,
-        ("protocols/unicast3.py", "protocols/unicast3_entries.py"),
-        ("test_unicast3", "test_flush_hooks"),
+        tuple(f"protocols/unicast3{part}.py" for part in ("", "_acks", "_digests", "_entries")),
+        ("test_unicast3", "test_unicast3_limits", "test_flush_hooks"),
     ),
     Page("stable", Stable, ("protocols/stable.py",)),
     Page("fixed", Fixed, ("protocols/fixed.py",)),
@@ -132,6 +136,7 @@ def test_every_test_that_is_named_exists(page: Page) -> None:
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     tests = re.findall(r"^def (test_\w+)", text, re.MULTILINE)
     assert [name for name in page.names(2) if name not in tests] == []
+    assert [name for name in re.findall(r"`(test_[a-z0-9_]+)`", page.bounds()) if name not in tests] == []
 
 
 @each_page

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from coterie.group.members import Address
+from coterie.group.members import Address, View
 from coterie.group.protocol import Protocol
 
 
@@ -63,8 +63,11 @@ class FlushProtocol(Protocol):
         """
 
     @abstractmethod
-    def resume(self, number: int) -> None:
-        """RESUME: release a flush, or give it up while it is under way. One that is over may be released again."""
+    def resume(self, number: int, made: View | None = None) -> None:
+        """RESUME: release a flush, or give it up while it is under way. One that is over may be released again.
+
+        `made` is the view that came of it, if this member is not in it.
+        """
 
     @abstractmethod
     def holders(self) -> tuple[Address, ...]:

@@ -77,8 +77,8 @@ class Flushing(FlushProtocol):
     def suspend(self, kind: Kind, targets: tuple[Address, ...], done: Done, lost: Lost | None = None) -> int:
         return self.leading.suspend(kind, targets, done, lost)
 
-    def resume(self, number: int) -> None:
-        self.leading.resume(number)
+    def resume(self, number: int, made: View | None = None) -> None:
+        self.leading.resume(number, made)
 
     def holders(self) -> tuple[Address, ...]:
         return self.holding.leaders()

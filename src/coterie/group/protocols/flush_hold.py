@@ -310,7 +310,11 @@ class Holding:
                 self.flush.stopped(hold.leader, hold.number, hold)
             elif hold.leader not in view:
                 self.flush.note("view_leader")
-                self._leave(hold, "view")
+                if hold.kind is Kind.VIEW and not hold.rest and hold.leader == view.id.creator:
+                    # It left with the view that came of its flush: that says what its STOP-FLUSH would.
+                    self.flush.stopped(hold.leader, hold.number, hold)
+                else:
+                    self._leave(hold, "view")
             elif hold.kind is Kind.VIEW and hold.views > 1:  # its end got lost while we were in different views
                 self._leave(hold, "view")
         self._over = {leader: over for leader, over in self._over.items() if over > view.id}

@@ -361,7 +361,7 @@ class Leading:
 
     # RESUME, and failure.
 
-    def resume(self, number: int) -> None:
+    def resume(self, number: int, made: View | None = None) -> None:
         lead = next((lead for lead in (*self.leads.values(), *self._queue) if number in lead.handles), None)
         if lead is None:
             return
@@ -372,18 +372,18 @@ class Leading:
         elif lead.phase is Phase.HELD and self._is_over(lead):  # the process stood still: its timer comes later
             self._expire(lead)
         elif lead.phase is Phase.HELD:
-            self._release(lead)
+            self._release(lead, made)
         elif lead.phase is Phase.WAITING:
             self._queue.remove(lead)
             self._say_failed(lead, "given up")
         else:
             self._fail(lead, "given up")
 
-    def _release(self, lead: Lead) -> None:
+    def _release(self, lead: Lead, made: View | None = None) -> None:
         self.flush.note("resume")
         self._end(lead)
         self._trace("flush_ended", lead)
-        self._tell_over(lead, list(lead.told), ok=True)
+        self._tell_over(lead, list(lead.told), ok=True, made=made)
         self._next_in_queue()
 
     def _fail(self, lead: Lead, reason: str) -> None:
@@ -401,14 +401,15 @@ class Leading:
         self.leads.pop(lead.number, None)
         lead.phase = Phase.OVER
 
-    def _tell_over(self, lead: Lead, members: list[Address], ok: bool = False) -> None:
+    def _tell_over(self, lead: Lead, members: list[Address], ok: bool = False, made: View | None = None) -> None:
         """Suspects too, unless their death is proven: whoever was suspected in error must not stay blocked."""
         flush, local, view = self.flush, self.flush.stack.local, self.flush.stack.view
         stop, abort = StopFlush(lead.number, view.id), AbortFlush(lead.number, view.id)
         others = [m for m in members if m != local and not flush.suspects.get(m)]
         # A view that came of it concerns those who are in it: they are to wait for it.
-        told = [m for m in others if ok and (lead.kind is not Kind.VIEW or m in view)]
-        flush.tell_all(told, stop)
+        came = view if made is None else made
+        told = [m for m in others if ok and (lead.kind is not Kind.VIEW or m in came)]
+        flush.tell_all(told, StopFlush(lead.number, came.id))
         flush.tell_all([m for m in others if m not in told], abort)
         if local in members:
             flush.tell(local, stop if ok else abort)

@@ -11,7 +11,6 @@ unicast3_entries.py.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from coterie.errors import UserError
@@ -19,7 +18,8 @@ from coterie.group import bundle
 from coterie.group.events import Event, StreamEnded, ViewChange
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, APP, FIRST, TRAIN, TRAIN_END, TRAIN_START, UCAST, Packet
-from coterie.group.protocol import Protocol
+from coterie.group.protocols.unicast3_acks import Acks
+from coterie.group.protocols.unicast3_digests import Digests
 from coterie.group.protocols.unicast3_entries import Graveyard, ReceiverEntry, SenderEntry, State
 from coterie.group.protocols.unicast3_messages import RULES, Ack, Ask, Close, SendFirstSeqno, Unicast3Settings
 from coterie.group.window import Ranges, Window
@@ -33,9 +33,15 @@ if TYPE_CHECKING:
 UNICAST3_ID = 17
 FIRST_PATIENCE = 10
 """Runs of the task for which units without their first are kept."""
+GIVEN_UP_MAX = 1024
+"""Peers of whom is remembered that what was half sent to them was given up."""
+OUTSIDERS_MAX = 256
+"""Receivers' entries for peers that are not in the view."""
+OUTSIDERS_WINDOW = 64
+"""Units that are kept for each of those if they cannot be delivered yet."""
 
 
-class Unicast3(Protocol):
+class Unicast3(Digests):
     """Reliable FIFO unicast with cumulative, delayed acks and receiver-driven retransmission."""
 
     name = "UNICAST3"
@@ -55,26 +61,23 @@ class Unicast3(Protocol):
                 "UNICAST3: ack_interval must be shorter than retransmit_interval: acks that come later than the "
                 "retransmission task would make it resend what arrived"
             )
-        self.senders: dict[Address, SenderEntry] = {}
-        self.receivers: dict[Address, ReceiverEntry] = {}
+        self.senders, self.receivers = {}, {}
         self._graves = Graveyard(self._ended)
         self._given_up: dict[Address, None] = {}
         """Peers that left while a message was half sent, or too many: they get nothing of those any more."""
         self._next_conn = 0
         self._task_timer: Timer | None = None
-        self._ack_timer: Timer | None = None
-        self._acks_due: dict[Address, ReceiverEntry] = {}
-        self._awaited: Mapping[Address, tuple[int, int]] = {}
-        self._on_awaited: Callable[[], None] | None = None
+        self._acks = Acks(self)
+        self.await_units({}, None)
 
     def start(self) -> None:
         # Rises also over restarts of a process that keeps its address.
         self._next_conn = int(self.runtime.wall() * 10) & 0x7FFFFFFF
 
     def stop(self) -> None:
-        for timer in (self._task_timer, self._ack_timer):
-            if timer is not None:
-                timer.cancel()
+        self._acks.stop()
+        if self._task_timer is not None:
+            self._task_timer.cancel()
 
     # Sending.
 
@@ -112,9 +115,9 @@ class Unicast3(Protocol):
             return self._open_sender(dest)
         if entry.left and len(entry.unacked) >= self.settings.window:
             self._end_sender(entry)  # nobody out there acks, and no flow control holds the sender back
-            self._given_up[dest] = None
+            self._give_up(dest)
             return None
-        if entry.state is State.CLOSING:
+        if entry.state is State.CLOSING and not entry.left:
             self.rule("unicast3.reopened")
             self._set_state(entry, State.OPEN)
         return entry
@@ -122,10 +125,22 @@ class Unicast3(Protocol):
     def _open_sender(self, dest: Address) -> SenderEntry:
         self._next_conn += 1
         entry = self.senders[dest] = SenderEntry(dest, self._next_conn, self.runtime.now())
-        entry.left = dest not in self.stack.view
-        self._trace_state(entry)
+        self._admit(entry)
         self._keep_task_running()
         return entry
+
+    def _admit(self, entry: SenderEntry | ReceiverEntry) -> None:
+        """A connection begins. With one that is not in the view it is CLOSING from the start, and stays so."""
+        entry.left = entry.peer not in self.stack.view
+        if entry.left:
+            self.rule("unicast3.outsider")
+            entry.state = State.CLOSING
+        self._trace_state(entry)
+
+    def _give_up(self, dest: Address) -> None:
+        self._given_up[dest] = None
+        if len(self._given_up) > GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
 
     def close(self, dest: Address) -> None:
         """Close the connection to `dest`. What it has not acked is still sent again until it has."""
@@ -146,18 +161,13 @@ class Unicast3(Protocol):
     def _up_own(self, batch: list[Packet]) -> None:
         out: list[Packet] = []
         touched: dict[Address, ReceiverEntry] = {}
-        if len(batch) > 1:
-            for packet in batch:
-                if packet.flags & FIRST and packet.carrier == UCAST and packet is not batch[0]:
-                    self.rule("unicast3.first_in_batch")
-                    self._entry_for(packet)
         now = self.runtime.now()
         for packet in batch:
             if packet.carrier == UCAST:
                 entry = self._entry_for(packet)
                 if entry is not None:
                     entry.touched = now
-                    if entry.state is State.CLOSING:
+                    if entry.state is State.CLOSING and not entry.left:
                         self._set_state(entry, State.OPEN)
                     if entry.window is not None:
                         self._take(entry, entry.window, packet, out)
@@ -169,7 +179,7 @@ class Unicast3(Protocol):
         if out:
             self._hand_up(out)
         for entry in touched.values():
-            self._ack(entry, now)
+            self._acks.due(entry, now)
         if self._on_awaited is not None:
             self._look_at_awaited()
 
@@ -196,13 +206,15 @@ class Unicast3(Protocol):
     def _entry_for(self, packet: Packet) -> ReceiverEntry | None:
         """The receiver's entry that a unit belongs to, made if need be; None if it is of an old connection."""
         sender, conn = packet.sender, packet.conn
+        if not packet.seqno:
+            self.count("malformed")
+            return None
         entry = self.receivers.get(sender)
         if entry is not None and entry.conn == conn:
             if packet.flags & FIRST:
                 self._begin(entry, packet.seqno)
             elif entry.window is None:
-                entry.want_first = True
-                entry.keep_early(packet, self.settings.window)
+                self._keep_early(entry, packet)
             return entry
         tombstone = self._graves.stones.get(sender)
         if (entry is not None and conn < entry.conn) or (tombstone is not None and not tombstone.admits(conn)):
@@ -213,20 +225,36 @@ class Unicast3(Protocol):
             self.rule("unicast3.new_connection")
             self._bury(entry, closed=True)
         entry = self.receivers[sender] = ReceiverEntry(sender, conn, self.runtime.now())
-        self._trace_state(entry)
+        self._admit(entry)  # what is late of one that is gone is not waited for
         self._keep_task_running()
         if tombstone is not None and tombstone.conn == conn:
             self.rule("unicast3.revived")
             self._graves.revive(sender)
-            entry.window = Window(tombstone.delivered, self.settings.window)
-            entry.left = sender not in self.stack.view  # what is late of one that is gone is not waited for
+            entry.window = Window(tombstone.delivered, self._room(entry))
         elif packet.flags & FIRST:
             self.rule("unicast3.first_creates")
             self._begin(entry, packet.seqno)
         else:
-            entry.want_first = True
-            entry.keep_early(packet, self.settings.window)
+            self._keep_early(entry, packet)
+        if entry.left:
+            self._bury_outsiders()
         return entry
+
+    def _room(self, entry: ReceiverEntry) -> int:
+        """How many units that cannot be delivered yet are kept: few of one that may never be a member."""
+        return min(self.settings.window, OUTSIDERS_WINDOW) if entry.left else self.settings.window
+
+    def _keep_early(self, entry: ReceiverEntry, packet: Packet) -> None:
+        entry.want_first = True
+        entry.keep_early(packet, self._room(entry))
+
+    def _bury_outsiders(self) -> None:
+        """Whoever speaks under many names gets no more than so many entries: the one that was silent longest goes."""
+        outsiders = [entry for entry in self.receivers.values() if entry.left]
+        if len(outsiders) > OUTSIDERS_MAX:
+            self.count("outsiders_dropped")
+            oldest = min(outsiders, key=lambda entry: entry.touched)
+            self._bury(oldest, closed=self.stack.view.replaces(oldest.peer))
 
     def _begin(self, entry: ReceiverEntry, seqno: int) -> None:
         """The sender will not send anything before `seqno` on this connection."""
@@ -236,7 +264,9 @@ class Unicast3(Protocol):
                 return
             # Our former self acked what is before the first, and forgot it: it will never come again.
             entry.early = entry.window.slots
-        entry.window = Window(seqno - 1, self.settings.window)
+        elif entry.early:
+            self.rule("unicast3.first_in_batch")
+        entry.window = Window(seqno - 1, self._room(entry))
         for packet in entry.early.values():
             entry.window.add(packet)
         entry.early = {}
@@ -253,46 +283,6 @@ class Unicast3(Protocol):
                         last=packet.seqno, count=1, sum=zlib.crc32(packet.body), conn=packet.conn, app=False,
                     )  # fmt: skip
         self.pass_up(out)
-
-    # Acks.
-
-    def _ack(self, entry: ReceiverEntry, now: float) -> None:
-        """At the end of a batch: ack at once, or as soon as the least interval allows."""
-        wait = entry.acked_at + self.settings.ack_interval - now
-        if wait <= 0:
-            self._send_ack(entry, now)
-            return
-        self.rule("unicast3.ack_delayed")
-        self._acks_due[entry.peer] = entry
-        if self._ack_timer is None:
-            self._ack_timer = self.runtime.call_later(wait, self._send_due_acks)
-
-    def _send_ack(self, entry: ReceiverEntry, now: float) -> None:
-        assert entry.window is not None
-        entry.acked_at = now
-        self._acks_due.pop(entry.peer, None)
-        if entry.window.delivered < 1 or self.receivers.get(entry.peer) is not entry:
-            return
-        if entry.units > 1:
-            self.rule("unicast3.ack_batch")
-        entry.units = 0
-        self.count("acks_sent")
-        if self.stack.trace.on:
-            self.stack.trace.emit("ack", to=str(entry.peer), conn=entry.conn, last=entry.window.delivered)
-        self.send(Ack(entry.conn, entry.window.delivered), entry.peer)
-
-    def _send_due_acks(self) -> None:
-        self._ack_timer = None
-        now = self.runtime.now()
-        soonest: float | None = None
-        for entry in list(self._acks_due.values()):
-            due = entry.acked_at + self.settings.ack_interval
-            if due <= now + 1e-6:  # clocks are floats
-                self._send_ack(entry, now)
-            elif soonest is None or due < soonest:
-                soonest = due
-        if soonest is not None:
-            self._ack_timer = self.runtime.call_later(soonest - now, self._send_due_acks)
 
     # The peer's own messages.
 
@@ -408,7 +398,7 @@ class Unicast3(Protocol):
         del self.senders[entry.peer]
         self.count("undeliverable", len(entry.unacked))
         if entry.in_train:
-            self._given_up[entry.peer] = None
+            self._give_up(entry.peer)
         self.rule("unicast3.close_sent")
         self.send(Close(entry.conn), entry.peer)
 
@@ -429,7 +419,7 @@ class Unicast3(Protocol):
             if now - entry.touched >= self.settings.conn_close_timeout:
                 self.rule("unicast3.train_kept")
                 entry.touched = now
-                self._send_ack(entry, now)
+                self._acks.send(entry, now)
         elif entry.state is State.CLOSING and now - entry.touched >= self.settings.conn_close_timeout:
             self.rule("unicast3.closed")
             self._bury(entry, closed=self.stack.view.replaces(entry.peer))
@@ -444,7 +434,7 @@ class Unicast3(Protocol):
     def _bury(self, entry: ReceiverEntry, closed: bool) -> None:
         """Remove a receiver's entry."""
         self._set_state(entry, State.CLOSED)
-        self._acks_due.pop(entry.peer, None)
+        self._acks.forget(entry.peer)
         del self.receivers[entry.peer]
         self._graves.bury(entry, closed)
 
@@ -465,38 +455,6 @@ class Unicast3(Protocol):
                 peer_left=entry.left,
             )  # fmt: skip
 
-    # What a flush asks for.
-
-    def sent_digest(self) -> dict[Address, tuple[int, int]]:
-        """By member of the view: the connection to it, and the last unit of the application on that, if it may not
-        have arrived yet. Units of protocols do not count: a flush's own messages are among them, and state."""
-        return {
-            peer: (entry.conn, entry.of_app)
-            for peer, entry in self.senders.items()
-            if entry.of_app > entry.acked and peer in self.stack.view
-        }
-
-    def received_digest(self) -> dict[Address, tuple[int, int]]:
-        """By member of the view: the last connection from it, and the last unit delivered on that."""
-        digest = {peer: (stone.conn, stone.delivered) for peer, stone in self._graves.stones.items()}
-        for peer, entry in self.receivers.items():
-            if entry.window is not None:
-                digest[peer] = (entry.conn, entry.window.delivered)
-        return {peer: digest[peer] for peer in self.stack.view.members if peer in digest}
-
-    def await_units(self, upto: Mapping[Address, tuple[int, int]], done: Callable[[], None]) -> None:
-        """Call `done` when what these members sent us is delivered up to a connection and a number. The next call takes
-        the place of this one; nobody is given up by itself."""
-        self._awaited, self._on_awaited = upto, done
-        self._look_at_awaited()
-
-    def _look_at_awaited(self) -> None:
-        received = self.received_digest() if self._awaited else {}
-        done = self._on_awaited
-        if done is not None and all(received.get(peer, (0, 0)) >= unit for peer, unit in self._awaited.items()):
-            self._on_awaited = None
-            done()
-
     # Views: a member that left is not waited for.
 
     def down_event(self, event: Event) -> None:
@@ -507,6 +465,8 @@ class Unicast3(Protocol):
                 if entry.left and entry.state is State.OPEN:
                     entry.touched = self.runtime.now()
                     self._set_state(entry, State.CLOSING)
+                elif not entry.left and isinstance(entry, ReceiverEntry) and entry.window is not None:
+                    entry.window.limit = self.settings.window
             for peer in [peer for peer in self._given_up if self.stack.view.replaces(peer)]:
                 del self._given_up[peer]
             self._graves.close_replaced(event.view)
@@ -515,6 +475,8 @@ class Unicast3(Protocol):
         super().down_event(event)
 
     def held(self) -> dict[str, int]:
+        overdue = self.runtime.now() - self.settings.conn_close_timeout - 2 * self.settings.retransmit_interval
+        entries: tuple[SenderEntry | ReceiverEntry, ...] = (*self.senders.values(), *self.receivers.values())
         return {
             "unacked": sum(len(e.unacked) for e in self.senders.values() if not e.left),
             "undelivered": sum(
@@ -522,4 +484,5 @@ class Unicast3(Protocol):
                 for e in self.receivers.values()
                 if not e.left
             ),
+            "overdue": sum(e.left and e.touched < overdue for e in entries),
         }

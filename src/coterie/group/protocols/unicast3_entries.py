@@ -3,7 +3,7 @@
 States, on either side:
 
     OPEN --(idle for conn_expiry_timeout, closed by its owner, or the peer left)--> CLOSING
-    CLOSING --(a unit is sent or received)--> OPEN
+    CLOSING --(a unit is sent or received, and the peer is in the view)--> OPEN
     CLOSING --(conn_close_timeout passed; everything sent and acked, or the peer left)--> CLOSED, and it is removed
 """
 

@@ -36,6 +36,8 @@ class Coordinator:
         self._gms = gms
         self._flushing: int | None = None
         """The flush that our present work holds."""
+        self._made: View | None = None
+        """The view that came of it, if we leave with it."""
         self._outcome: Future[Outcome] | None = None
         self._merge: tuple[Address, int] | None = None
         """The merge that we take part in: its leader, and its number there."""
@@ -68,7 +70,8 @@ class Coordinator:
     def _release(self) -> None:
         if self._flushing is not None:
             number, self._flushing = self._flushing, None
-            self._gms.flush.resume(number)
+            made, self._made = self._made, None
+            self._gms.flush.resume(number, made)
 
     def _overtaken(self, turn: int, view: View) -> bool:
         gms = self._gms
@@ -141,7 +144,9 @@ class Coordinator:
         """Tell those who were in the view, then those who leave, then those who come, each when the former acked."""
         gms, local = self._gms, self._gms.stack.local
         timeout = gms.settings.ack_timeout
-        if local in install.members and not gms.install(install):
+        if local not in install.members:
+            self._made = install.view()
+        elif not gms.install(install):
             return False
         number = gms.rounds.number()
         told = {m: NewView(number, install) for m in old if m != local}

@@ -410,10 +410,10 @@ class Gms(Protocol):
         acting = self.acting()
         if acting != self.stack.local:
             self.send(LeaveReq(), acting)
-        elif self._out:
+        elif self._out and self.handler.suspended is None:
             self._left()
             return
-        else:
+        elif not self._out:  # otherwise others are in the view without us already; those who join with it are not yet
             self.handler.add(Leave(acting))
         self._leave_timer = self.runtime.call_later(self.settings.join_retry, self._ask_to_leave)
 
