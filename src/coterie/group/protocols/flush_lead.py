@@ -479,6 +479,7 @@ class Leading:
             trace.emit(
                 kind, view=self.flush.stack.view.id, number=lead.number, mode=lead.kind.name.lower(), reason=reason,
                 targets=[str(m) for m in targets] if targets else None,
+                total=lead.total if kind == "flush_held" else None,
             )  # fmt: skip
 
     def held(self) -> dict[str, int]:
