@@ -120,8 +120,10 @@ KINDS: dict[str, str] = {
     "flush_left": "a member's part in a flush is over; data.leader, data.number, "
     "data.reason: stop, abort, suspect, view, timeout, failed",
     "flush_started": "its leader began a flush; data.number, data.mode, data.targets",
-    "flush_held": "its leader knows that all data.targets are flushed and blocked; data.number, data.mode",
+    "flush_held": "its leader knows that all data.targets are flushed and blocked; data.number, data.mode, "
+    "data.total: it is for the whole view, whoever comes",
     "flush_ended": "its leader released a flush; data.number",
+    "flush_lost": "its holder was told that an exclusive flush does not hold any more; data.number, data.reason",
     "flush_failed": "a flush failed at its leader; data.number, data.mode, data.reason",
     "suspend": "the view handler was suspended; data.reason: views, merge, merge_req; data.timeout of its Resumer",
     "resume": "the view handler was resumed; data.reason: done, failed, merge_view, leader_gone, resumer, cancelled",

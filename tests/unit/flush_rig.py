@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness import A, B, C, Lose, Net, Script, multicast, nothing
@@ -96,14 +96,23 @@ class Member(Script):
         )  # fmt: skip
         self.nakack.synchronous = True
         self.outcomes: list[Outcome] = []
+        self.losses: list[str] = []
+        """Why flushes that held do not hold any more."""
 
     def forget_views(self) -> None:
         """It has never been in a view: whoever installs one now lets it join."""
         self.flush.members = ()
         self.stack.view = View(ViewId(0, self.stack.local), (self.stack.local,))
 
-    def install(self, members: tuple[Address, ...], id: ViewId, holders: tuple[Address, ...] = ()) -> None:
-        """What GMS does when a view comes."""
+    def install(
+        self,
+        members: tuple[Address, ...],
+        id: ViewId,
+        holders: tuple[Address, ...] | Mapping[Address, int] = (),
+    ) -> None:
+        """What GMS does when a view comes. Holders are of shared flushes, unless it is said."""
+        if not isinstance(holders, Mapping):
+            holders = dict.fromkeys(holders, Kind.SHARED)
         view = View(id, members)
         delivered = self.nakack.delivered()
         self.nakack.install(view, {m: delivered.get(m, 0) + 1 for m in members})
@@ -113,7 +122,7 @@ class Member(Script):
         self.below.told.clear()
 
     def suspend(self, kind: Kind, *targets: Address) -> int:
-        return self.flush.suspend(kind, targets or self.stack.view.members, self.outcomes.append)
+        return self.flush.suspend(kind, targets or self.stack.view.members, self.outcomes.append, self.losses.append)
 
     @property
     def outcome(self) -> Outcome:
@@ -203,12 +212,16 @@ class Group(Net):
         assert isinstance(member, Member)
         return member
 
-    def install(self, *members: Address, id: ViewId | None = None, at: tuple[Address, ...] = ()) -> None:
-        """A view is installed at all of its members, or only at some."""
+    def install(
+        self, *members: Address, id: ViewId | None = None, at: tuple[Address, ...] = (), merge: bool = False
+    ) -> None:
+        """A view is installed at all of its members, or only at some. The first one has made it, and names those whose
+        flushes it takes part in, unless it is a merge."""
         newest = max(self[m].stack.view.id for m in members)
         id = ViewId(newest.counter + 1, members[0]) if id is None else id
+        holders = {} if merge else self[members[0]].flush.holders()
         for member in at or members:
-            self[member].install(members, id)
+            self[member].install(members, id, holders)
 
     def suspend(self, leader: Address, kind: Kind, *targets: Address) -> Member:
         self[leader].suspend(kind, *targets)

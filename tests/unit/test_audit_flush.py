@@ -123,3 +123,91 @@ def test_a_target_whose_events_may_be_missing_is_not_blamed_for_a_flush_that_it_
 def test_another_incarnation_s_gate_is_another_gate() -> None:
     text = "A view members=A\n A block limit=9\n A crash\n A#2 start\n A#2 view members=A#2\n A#2 send n=1 to=all"
     assert verdict(text) == []
+
+
+# What an exclusive flush promises its holder.
+
+HELD = """
+    A view view=1@A members=A,B,C agreed
+    B view view=1@A members=A,B,C agreed
+    C view view=1@A members=A,B,C agreed
+    A flush_joined leader=A number=1 mode=exclusive
+    B flush_joined leader=A number=1 mode=exclusive
+    C flush_joined leader=A number=1 mode=exclusive
+    A flush_held number=1 mode=exclusive targets=A,B,C total=true
+"""
+MERGE = "subgroups=1@A:A,B,C;1@D:D"
+MERGED = f"""
+    D view view=1@D members=D agreed
+    A view view=2@A members=A,B,C,D before=1@A {MERGE}
+    D view view=2@A members=A,B,C,D before=1@D {MERGE}
+"""
+OVER = "A flush_left leader=A number=1 reason=stop\n A flush_ended number=1\n"
+
+
+def found(text: str) -> list[str]:
+    return [v for v in verdict(text) if v.startswith("G12")]
+
+
+def test_who_comes_with_a_merge_and_multicasts_inside_an_exclusive_flush_is_found() -> None:
+    (violation,) = found(HELD + MERGED + "D send n=1 to=all\n" + OVER)
+    assert "D#1 sent number 1 to all in 2@A#1, into which A#1 carried its exclusive flush 1" in violation
+
+
+@pytest.mark.parametrize(
+    "excuse",
+    [
+        "A flush_lost number=1",
+        "D flush_joined leader=A number=0 mode=exclusive\n D flush_left leader=A number=0 reason=stop",
+        "D flush_left leader=A number=1 reason=stop",
+        "A crash",
+    ],
+)
+def test_who_comes_is_blameless_if_the_holder_is_told_or_it_is_blocked_or_knows_that_it_is_over(excuse: str) -> None:
+    over = "" if excuse == "A crash" else OVER
+    assert found(HELD + MERGED + excuse + "\n D send n=1 to=all\n" + over) == []
+
+
+def test_who_comes_with_a_view_of_which_the_holder_learns_after_its_flush_is_over_is_blameless() -> None:
+    assert found(HELD + OVER + MERGED + "D send n=1 to=all") == []
+
+
+def test_two_exclusive_flushes_that_are_carried_into_one_view_are_found_though_nobody_multicasts() -> None:
+    other = """
+        D view view=1@D members=D agreed
+        D flush_joined leader=D number=1 mode=exclusive
+        D flush_held number=1 mode=exclusive targets=D total=true
+    """
+    late = "D flush_left leader=D number=1 reason=stop\n D flush_ended number=1\n"
+    merged = MERGED.replace("D view view=1@D members=D agreed\n", "")
+    (violation,) = found(HELD + other + merged + OVER + late)
+    assert "D#1 carried its exclusive flush 1 into 2@A#1, and so did A#1 its own" in violation
+    assert found(HELD + other + merged + "D flush_lost number=1\n" + OVER + late) == []
+
+
+def test_who_takes_the_holder_for_dead_and_multicasts_in_its_view_is_found() -> None:
+    left = "C flush_left leader=A number=1 reason=suspect\n C send n=1 to=all\n"
+    (violation,) = found(HELD + left + OVER)
+    assert "C#1 left the exclusive flush 1 of A#1 by itself (suspect) and sent number 1 to all" in violation
+    assert found(HELD + left + "A flush_lost number=1\n" + OVER) == []
+    assert found(HELD + left + OVER + "A crash") == []
+    elsewhere = "C flush_left leader=A number=1 reason=view view=2@C\n C view view=2@C members=C agreed\n"
+    assert found(HELD + elsewhere + "C send n=1 to=all\n" + OVER) == []
+
+
+def test_whose_time_is_up_is_found_if_the_holder_hears_from_it_and_is_not_told() -> None:
+    left = "C flush_left leader=A number=1 reason=timeout\n C send n=1 to=all\n C send n=5 to=A conn=7\n"
+    assert found(HELD + left + OVER) == []  # what it said is on its way
+    assert found(HELD + left + "A deliver from=C n=4 conn=7\n" + OVER) == []
+    assert found(HELD + left + OVER + "A deliver from=C n=5 conn=7") == []
+    assert len(found(HELD + left + "A deliver from=C n=5 conn=7\n" + OVER)) == 1
+    assert len(found(HELD + left + "A deliver from=C n=1 conn=8\n" + OVER)) == 1
+    assert found(HELD + left + "A deliver from=C n=5 conn=7\n A flush_lost number=1\n" + OVER) == []
+
+
+def test_a_member_of_the_view_that_never_joined_an_exclusive_flush_of_the_whole_view_is_found() -> None:
+    text = HELD.replace("targets=A,B,C", "targets=A,B").replace("C flush_joined leader=A number=1 mode=exclusive", "")
+    (violation,) = found(text + OVER)
+    assert "which C#1 never joined" in violation
+    assert found(text + OVER + "C crash") == []
+    assert found(text.replace("total=true", "total=false") + OVER) == []

@@ -8,7 +8,9 @@ from vs_rig import Group, Member, hold
 from coterie.errors import UserError
 from coterie.group.channel import Channel, ChannelClosed, Flush, FlushFailed
 from coterie.group.protocols.nakack import Nakack
+from coterie.runtime.base import Future
 from coterie.sim.clock import World
+from coterie.sim.link import Link
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
 
@@ -328,6 +330,92 @@ def test_what_goes_wrong_inside_a_flush_that_was_lost_is_what_is_raised() -> Non
 
     with pytest.raises(RuntimeError, match="in the middle"):
         group.wait(a.do(flush()))
+    group.rest()
+
+
+def cut(group: Group, *pairs: str) -> list[Link]:
+    """Nothing passes between these until each link is unblocked."""
+    links = [group.fabric.link(*way) for pair in pairs for way in (list(pair), list(pair[::-1]))]
+    for link in links:
+        link.block()
+    return links
+
+
+HURRIED = {
+    "FAILURE": {"heartbeat_interval": 0.1, "heartbeat_timeout": 0.4, "verify_timeout": 0.1},
+    "MERGE": {"interval": 0.2},
+}
+
+
+def test_when_groups_merge_every_holder_is_told_and_nobody_stays_blocked() -> None:
+    group = Group(size=4, settings=HURRIED)
+    members = group.connected()
+    a, b, c, _ = members
+    links = cut(group, "ac", "ad", "bc", "bd")
+    group.until(lambda: [m.view() for m in members] == ["ab", "ab", "cd", "cd"])
+    told: list[str] = []
+    tasks, flushes, release = [], [], [hold(a), hold(c)]
+
+    async def flush(member: Member, end: Future[None]) -> None:
+        async with member.channel.flush(lost=told.append) as held:
+            flushes.append(held)
+            await end
+
+    for member, end in zip((a, c), release, strict=True):
+        tasks.append(member.do(flush(member, end)))
+    group.until(lambda: len(flushes) == 2)
+    b.channel.send_nowait(b"waits")
+    for link in links:
+        link.unblock()
+    group.until(lambda: all(len(m.channel.view.members) == 4 for m in members))
+    assert [flush.held for flush in flushes] == [False, False]
+    group.until(lambda: all(m.app.got == [b"waits"] for m in members))
+    assert sorted(told) == sorted(flush.lost for flush in flushes)
+    assert "whom it did not block" in told[0]
+    for task, end in zip(tasks, release, strict=True):
+        end.set_result(None)
+        with pytest.raises(FlushFailed, match="whom it did not block"):
+            group.wait(task)
+    group.rest()
+
+
+def test_a_holder_that_one_member_takes_for_dead_is_told_before_that_member_sends_anything() -> None:
+    group = Group(size=3, settings=HURRIED)
+    a, b, c = group.connected()
+    told: list[str] = []
+    assert group.wait(b.do(b.channel.start_flush(lost=told.append))) is True
+    c.channel.send_nowait(b"waits")
+    links = cut(group, "bc")
+    group.until(lambda: bool(group.events("suspect", "c")))
+    group.run(1)
+    assert (c.app.got, told) == ([], [])  # it can tell nobody, and sends nothing
+    assert {m.view() for m in (a, b, c)} == {"abc"}
+    for link in links:
+        link.unblock()
+    group.until(lambda: a.app.got == [b"waits"])
+    assert "was left by c#1, which takes this member for dead," in told[0]
+    (lost,) = group.events("flush_lost", "b")
+    (sent,) = [e for e in group.events("send", "c") if e.data["to"] == "all"]
+    assert lost.t < sent.t
+    assert b.channel.stop_flush() is False
+    group.rest()
+
+
+def test_a_callback_that_fails_when_it_is_told_that_a_flush_is_lost_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = Group(size=2, settings=BRIEF)
+    a, b = group.connected()
+
+    def fail(why: str) -> None:
+        raise RuntimeError(why)
+
+    assert group.wait(a.do(a.channel.start_flush(lost=fail))) is True
+    group.run(2)
+    assert a.channel.stop_flush() is False
+    assert "has failed" in caplog.text
+    b.channel.send_nowait(b"goes on")
+    group.until(lambda: a.app.got == [b"goes on"])
     group.rest()
 
 

@@ -87,8 +87,10 @@ PAGES = [
     ),
     Page("stable", Stable, ("protocols/stable.py",)),
     Page("fixed", Fixed, ("protocols/fixed.py",)),
-    Page("flush2", Flush2, ("protocols/flush2.py", *FLUSHING), ("test_flush2", "test_flush2_settled")),
-    Page("flush", Flush, ("protocols/flush.py", *FLUSHING)),
+    Page(
+        "flush2", Flush2, ("protocols/flush2.py", *FLUSHING), ("test_flush2", "test_flush2_settled", "test_flush_lost")
+    ),
+    Page("flush", Flush, ("protocols/flush.py", *FLUSHING), ("test_flush", "test_flush_lost")),
     Page("flow", Flow, ("protocols/flow.py",), ("test_flow", "test_flush_hooks")),
     Page("fragment", Fragment, ("protocols/fragment.py",)),
     Page("merge", Merge, ("protocols/merge.py",)),

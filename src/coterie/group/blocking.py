@@ -29,15 +29,16 @@ class Blocking:
         """Sends what the channel has gathered; waits, if told so, until all of it has gone."""
         self._waits = type(receiver).block is not Receiver.block
         """An application without a `block()` has nothing that must be sent before."""
-        self._under_way: list[Done] = []
-        """Who wants to know when the `block()` that has not returned yet does."""
+        self._under_way: Done | None = None
+        """Called when the `block()` that has not returned yet does. Only the latest flush that asked waits for it:
+        those before have given up, or are over."""
         self._blocked = False
         self._unblock_follows = False
 
     def block(self, runtime: Runtime, local: Address, done: Done) -> None:
         self._unblock_follows = False
-        if self._under_way:  # an earlier flush did not wait for it any longer: it answers for this one, too
-            self._under_way.append(done)
+        if self._under_way is not None:  # an earlier flush did not wait for it any longer: it answers for this one
+            self._under_way = done
             return
         self._blocked = True
         try:
@@ -48,7 +49,7 @@ class Blocking:
         if waits is None:
             self._push_out(done, self._waits)
         else:
-            self._under_way.append(done)
+            self._under_way = done
             runtime.spawn(self._await(waits, local))
 
     async def _await(self, waits: Awaitable[None], local: Address) -> None:
@@ -56,14 +57,14 @@ class Blocking:
             await waits
         except Exception:
             log.exception("block() of %s failed", local)
-        asked, self._under_way = self._under_way, []
-        for done in asked:
+        done, self._under_way = self._under_way, None
+        if done is not None:
             self._push_out(done, True)
         if self._unblock_follows:
             self.unblock(local)
 
     def unblock(self, local: Address) -> None:
-        if self._under_way:
+        if self._under_way is not None:
             self._unblock_follows = True
         elif self._blocked:
             self._blocked = self._unblock_follows = False
@@ -73,4 +74,4 @@ class Blocking:
                 log.exception("unblock() of %s failed", local)
 
     def held(self) -> int:
-        return len(self._under_way)
+        return int(self._under_way is not None)

@@ -7,7 +7,7 @@ group reaches the application's `Receiver` (receiver.py) through the top of the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from coterie.errors import UserError
@@ -152,12 +152,18 @@ class Channel(Sending):
 
     # Flushing.
 
-    def flush(self, targets: Sequence[Address] | None = None, timeout: float | None = None) -> Flush:
+    def flush(
+        self,
+        targets: Sequence[Address] | None = None,
+        timeout: float | None = None,
+        lost: Callable[[str], None] | None = None,
+    ) -> Flush:
         """`async with channel.flush():` nobody multicasts, and all have delivered the same. Raises FlushFailed.
 
         Only one such flush holds at a time, of all members whose targets overlap. Without `targets`: the whole view. A
-        flush lasts `exclusive_max` of FLUSH2 at most: then it is released, `lost` of it says so, and leaving the block
-        raises FlushFailed.
+        flush can be lost while it is held: after `exclusive_max` of FLUSH2, when groups merge, when a member leaves it
+        because it takes us for dead or its gate was shut for too long. Then it is released, `lost` of it says why,
+        the callback `lost` is called with that, and leaving the block raises FlushFailed.
         """
         if not self.stack.has(FlushProtocol):
             raise UserError("flush(): the stack has no FLUSH2: use the stack 'virtual-synchrony' or 'total-order'")
@@ -167,11 +173,16 @@ class Channel(Sending):
             raise UserError(f"flush(): not in the view: {', '.join(strangers)}")
         layer = self.stack.find(FlushProtocol)  # type: ignore[type-abstract]
         members = self.view.members if targets is None else tuple(dict.fromkeys(targets))
-        return Flush(self.runtime, layer, members, timeout, self._future)
+        return Flush(self.runtime, layer, members, timeout, self._future, lost)
 
-    async def start_flush(self, targets: Sequence[Address] | None = None, timeout: float | None = None) -> bool:
-        """The same without a block of code: True if it holds, and then `stop_flush` must follow."""
-        flush = self.flush(targets, timeout)
+    async def start_flush(
+        self,
+        targets: Sequence[Address] | None = None,
+        timeout: float | None = None,
+        lost: Callable[[str], None] | None = None,
+    ) -> bool:
+        """The same without a block of code: True if it holds, and then `stop_flush` must follow, even if it is lost."""
+        flush = self.flush(targets, timeout, lost)
         try:
             await flush.start()
         except FlushFailed:

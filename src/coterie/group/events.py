@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from coterie.group.members import Address, View, ViewId
 from coterie.runtime.base import Buffer, Endpoint
@@ -80,8 +80,9 @@ class ViewChange(Event):
     """Joiners that want the state as it is at the beginning of this view."""
     provider: Address | None = None
     """Who gives it to them."""
-    holders: tuple[Address, ...] = ()
-    """Members whose flushes hold over the view change: a joiner's gate stays shut for them, too."""
+    holders: Mapping[Address, int] = field(default_factory=dict)
+    """Members whose flushes hold over the view change, with the kinds of those: the gates of all who come are shut for
+    them, too."""
 
 
 @dataclass(frozen=True, slots=True)

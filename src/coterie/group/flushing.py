@@ -1,12 +1,14 @@
 """An application's own flush: `async with channel.flush():`.
 
 Promises: inside the block no member of the targets sends multicasts, all of them have delivered the same, and no other
-application's flush holds. If that cannot be had, FlushFailed says why, and nobody stays blocked. A flush that lasts
-longer than it may is released by the members by themselves; then its holder is told, at the latest when it stops it.
+application's flush holds. If that cannot be had, FlushFailed says why, and nobody stays blocked. A flush that does not
+last until its holder stops it is *lost*: it took too long, another group came with a merge, a member has left it by
+itself. Then `lost` says why, whoever gave a callback is called, and leaving the block raises FlushFailed.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from types import TracebackType
 
@@ -14,6 +16,8 @@ from coterie.errors import CoterieError
 from coterie.group.members import Address
 from coterie.group.protocols.flush_base import FlushProtocol, Kind, Outcome
 from coterie.runtime.base import Future, Runtime, Timer
+
+log = logging.getLogger("coterie.channel")
 
 
 class FlushFailed(CoterieError):
@@ -33,11 +37,13 @@ class Flush:
         targets: tuple[Address, ...],
         timeout: float | None,
         future: Callable[[], Future[None]],
+        on_lost: Callable[[str], None] | None = None,
     ) -> None:
         self._runtime = runtime
         self._layer = layer
         self._timeout = timeout
         self._new_future = future
+        self._on_lost = on_lost
         self._number: int | None = None
         self._over = False
         self.targets = targets
@@ -77,7 +83,16 @@ class Flush:
         return held and not self.lost
 
     def _lose(self, why: str) -> None:
-        self.held, self.lost = False, f"the flush {why} before it was stopped: what was done since was not exclusive"
+        held, self.held = self.held, False
+        self.lost = f"the flush {why} before it was stopped: what was done since was not exclusive"
+        if held and self._on_lost is not None:  # in a turn of its own: it may stop the flush, or begin another
+            self._runtime.call_soon(self._tell_lost, self._on_lost)
+
+    def _tell_lost(self, on_lost: Callable[[str], None]) -> None:
+        try:
+            on_lost(self.lost)
+        except Exception:
+            log.exception("what was to be told that a flush is lost has failed")
 
     def _end(self, future: Future[None], outcome: Outcome) -> None:
         if not outcome.ok:

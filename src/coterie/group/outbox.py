@@ -81,8 +81,8 @@ class Sending:
         self._to: dict[Address, Outbox] = {}
         self._flush_comes = False
         self._writers: deque[tuple[Outbox, Future[None]]] = deque()
-        self._pushed: deque[tuple[int, Callable[[], None]]] = deque()
-        """Who wants to know when so many multicast bundles have gone down."""
+        self._pushed: tuple[int, Callable[[], None]] | None = None
+        """Which flush wants to know when so many multicast bundles have gone down: the latest."""
 
     def _send_through(self, stack: Stack, send_down: Callable[[Packet], None]) -> None:
         self.stack = stack
@@ -180,8 +180,9 @@ class Sending:
             self._transport.uncork()
         if self._writers:
             self._wake_writers()
-        while self._pushed and self._pushed[0][0] <= self._all.gone:
-            self.runtime.call_soon(self._pushed.popleft()[1])
+        if self._pushed is not None and self._pushed[0] <= self._all.gone:
+            self.runtime.call_soon(self._pushed[1])
+            self._pushed = None
 
     def _wake_writers(self) -> None:
         for _ in range(len(self._writers)):
@@ -198,7 +199,7 @@ class Sending:
         if wait and box.messages:
             box.cut()
         if wait and box.ready:
-            self._pushed.append((box.gone + len(box.ready), done))
+            self._pushed = box.gone + len(box.ready), done
         else:
             done()
 

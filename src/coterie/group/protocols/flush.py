@@ -16,13 +16,14 @@ from coterie.group.events import ViewChange
 from coterie.group.members import Address, View, ViewId
 from coterie.group.protocols.flush_base import Kind, Outcome
 from coterie.group.protocols.flush_common import Flushing
-from coterie.group.protocols.flush_hold import JOINER, KEPT_MAX, Goal, Hold, Key
+from coterie.group.protocols.flush_hold import JOINER, Goal, Hold, Key
 from coterie.group.protocols.flush_messages import (
     COMMON_RULES,
     AbortFlush,
     Cut,
     FlushCompleted,
     FlushOk,
+    LeftFlush,
     Reconciled,
     StartFlush,
     StartFlushFail,
@@ -57,7 +58,7 @@ class Flush(Flushing):
     codec = Codec(
         {
             1: StartFlush, 2: FlushOk, 3: FlushCompleted, 4: StopFlush, 5: StopFlushOk, 6: StartFlushFail,
-            7: AbortFlush, 8: Cut, 9: Reconciled,
+            7: AbortFlush, 8: Cut, 9: Reconciled, 10: LeftFlush,
         }
     )  # fmt: skip
     rules = {
@@ -114,9 +115,10 @@ class Flush(Flushing):
         """It may come before the START_FLUSH that it answers."""
         vector = self._vectors.get(key)
         if vector is None:
+            early = [k for k in self._vectors if k not in self.holding.holds]
+            if len(early) >= self.holding.kept_max():
+                del self._vectors[early[0]]
             vector = self._vectors[key] = Vector()
-            if len(self._vectors) > KEPT_MAX:
-                del self._vectors[next(k for k in self._vectors if k not in self.holding.holds)]
         if round > vector.round:
             vector.round, vector.oks, vector.complete, vector.said = round, {}, False, False
         if round == vector.round:

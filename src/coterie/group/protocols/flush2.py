@@ -19,6 +19,7 @@ from coterie.group.protocols.flush_messages import (
     AbortFlush,
     Cut,
     Flush2Settings,
+    LeftFlush,
     Reconciled,
     Sent,
     StartFlush,
@@ -43,7 +44,7 @@ class Flush2(Flushing):
     codec = Codec(
         {
             1: StartFlush, 2: StartFlushOk, 3: StartFlushFail, 4: AbortFlush, 5: StopFlush, 6: Cut, 7: Reconciled,
-            8: Sent,
+            8: Sent, 9: LeftFlush,
         }
     )  # fmt: skip
     rules = {

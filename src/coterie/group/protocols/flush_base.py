@@ -7,7 +7,7 @@ and has delivered the same ones. It ends in any case.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -59,7 +59,7 @@ class FlushProtocol(Protocol):
 
         Returns the number by which to release it. `done`, which is told the number too, may be called before this
         returns. Of one member's flushes for views, a later one replaces the one before. `lost` is told why, once, if a
-        flush that held does not hold any more and RESUME was not what ended it.
+        flush that held does not hold any more and RESUME was not what ended it; it must not call back.
         """
 
     @abstractmethod
@@ -70,11 +70,11 @@ class FlushProtocol(Protocol):
         """
 
     @abstractmethod
-    def holders(self) -> tuple[Address, ...]:
-        """Leaders of flushes that hold here and go on over a view change."""
+    def holders(self) -> dict[Address, int]:
+        """Leaders of flushes that hold here and go on over a view change, with the kinds of those."""
 
     @abstractmethod
-    def inherit(self, holders: tuple[Address, ...]) -> None:
+    def inherit(self, holders: Mapping[Address, int]) -> None:
         """A joiner is told who holds a flush in the view that it joins. A ViewChange that names them does the same."""
 
     @abstractmethod

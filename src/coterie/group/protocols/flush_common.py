@@ -8,7 +8,7 @@ is stopped, and what becomes of one whose leader is gone.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from coterie.errors import UserError
@@ -24,6 +24,7 @@ from coterie.group.protocols.flush_messages import (
     Cut,
     Digest,
     FlushSettings,
+    LeftFlush,
     Reconciled,
     StartFlush,
     StartFlushFail,
@@ -80,11 +81,11 @@ class Flushing(FlushProtocol):
     def resume(self, number: int, made: View | None = None) -> None:
         self.leading.resume(number, made)
 
-    def holders(self) -> tuple[Address, ...]:
+    def holders(self) -> dict[Address, int]:
         return self.holding.leaders()
 
-    def inherit(self, holders: tuple[Address, ...]) -> None:
-        self.holding.inherit(tuple(m for m in holders if m != self.stack.local))
+    def inherit(self, holders: Mapping[Address, int]) -> None:
+        self.holding.inherit({m: kind for m, kind in holders.items() if m != self.stack.local})
 
     # Packets.
 
@@ -128,6 +129,8 @@ class Flushing(FlushProtocol):
                 else:
                     self.holding.no_view_came(peer, number)
                     self.stopped(peer, number, hold)
+            case LeftFlush(number, round, why):
+                self.leading.left(peer, number, round, why)
             case AbortFlush(number, view):
                 self.holding.no_view_came(peer, number)
                 hold = self.holding.find(peer, number, view)
@@ -226,6 +229,7 @@ class Flushing(FlushProtocol):
         gone = [] if self.leading.leads else [m for m in self.suspects if m not in view]
         for member in (*returned, *gone):
             del self.suspects[member]
+        self.leading.members_come(event, before)
         self.joins(event, before)
         super().up_event(event)
         self.gate.tell_blocked()
@@ -243,7 +247,7 @@ class Flushing(FlushProtocol):
 
     def joins(self, event: ViewChange, before: tuple[Address, ...]) -> None:
         """What holds in the view that we come to holds for us, before the application knows the view."""
-        self.inherit(tuple(m for m in event.holders if m not in before))
+        self.inherit({m: kind for m, kind in event.holders.items() if m not in before})
 
     def note(self, name: str) -> None:
         """A rule that may be in both documents, or in one."""

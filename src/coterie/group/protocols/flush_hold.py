@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from coterie.group.events import OtherView
 from coterie.group.members import Address, View, ViewId
 from coterie.group.protocols.flush_base import Kind
-from coterie.group.protocols.flush_messages import Cut, Reconciled, StartFlush, StartFlushFail
+from coterie.group.protocols.flush_messages import (
+    INHERITED,
+    Cut,
+    LeftFlush,
+    Reconciled,
+    StartFlush,
+    StartFlushFail,
+    Why,
+)
 from coterie.runtime.base import Timer
 
 if TYPE_CHECKING:
@@ -22,8 +30,6 @@ if TYPE_CHECKING:
 
 Key = tuple[Address, int]
 """A flush: its leader, and the number by which the leader knows it."""
-INHERITED = 0
-"""The number of a flush that a joiner was told of: it holds, but nobody has said more."""
 JOINER = -1
 """The number under which a joiner waits for those who were in the view before it."""
 KEPT_MAX = 64
@@ -43,11 +49,14 @@ class Hold:
     answered: bool = False
     """In this round."""
     orphan: bool = False
-    """Its leader is suspected, and a successor must flush before the gate may open."""
+    """Its leader is suspected: a successor must flush before the gate may open. If it is exclusive: its leader must
+    know, or be out of the view."""
     rest: bool = False
     """The flush itself is over here: only the gate stays shut until something else has happened."""
     stopped: bool = False
     """It is over at its leader, who is in the view that came of it; here it is when that is installed."""
+    at_cut: bool = False
+    """Its leader has said how far to go, in this round."""
     views: int = 0
     """Installed since it began."""
     timer: Timer | None = None
@@ -55,6 +64,11 @@ class Hold:
     @property
     def key(self) -> Key:
         return self.leader, self.number
+
+    @property
+    def binds(self) -> bool:
+        """It is a flush, and its leader may count on us."""
+        return not self.rest and (not self.orphan or self.kind is Kind.EXCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +97,20 @@ class Holding:
         self._pursuit = 0
         """Counts ways to cuts: what was asked for on an earlier one is of no interest."""
         self._steps_left = 0
-        self.at_cut = False
-        """A leader has said how far to go, and no new round has begun since."""
 
     def stop(self) -> None:
         for hold in self.holds.values():
             if hold.timer is not None:
                 hold.timer.cancel()
 
-    def leaders(self) -> tuple[Address, ...]:
-        holds = [h for h in self.holds.values() if h.kind is not Kind.VIEW and not h.orphan and not h.rest]
-        return tuple(dict.fromkeys(hold.leader for hold in holds))
+    def leaders(self) -> dict[Address, int]:
+        """Of those flushes that hold here whoever makes a view: with their kinds."""
+        return {hold.leader: hold.kind for hold in self.holds.values() if hold.kind is not Kind.VIEW and hold.binds}
+
+    @property
+    def at_cut(self) -> bool:
+        """Some leader has said how far to go, and to go no farther, and has not begun another round since."""
+        return bool(self._goals) or any(hold.at_cut for hold in self.holds.values())
 
     # START-FLUSH.
 
@@ -123,7 +140,7 @@ class Holding:
             return
         hold.round, hold.view, hold.answered = start.round, start.view, False
         hold.targets = start.targets or flush.stack.view.members
-        hold.orphan = self.at_cut = False
+        hold.orphan = hold.at_cut = False
         if hold.kind is Kind.VIEW:
             self._view_key = key
             self._give_up_goals()
@@ -146,18 +163,19 @@ class Holding:
             flush.note("joins")
         for hold in replaced:  # its end did not reach us, or it starts over
             self._leave(hold, "stop")
+            self.no_view_came(*hold.key)
         flush.note("start")
         return self._add(Hold(leader, start.number, kind))
 
     def _conflicts(self, kind: Kind, other: Hold) -> bool:
-        if Kind.VIEW in (kind, other.kind) or other.orphan or other.rest:
+        if Kind.VIEW in (kind, other.kind) or not other.binds:
             return False
         return kind is Kind.EXCLUSIVE or other.kind is Kind.EXCLUSIVE
 
     def _add(self, hold: Hold) -> Hold:
         flush = self.flush
         self.holds[hold.key] = hold
-        if hold.kind is Kind.EXCLUSIVE:
+        if hold.kind is Kind.EXCLUSIVE and hold.leader != flush.stack.local:  # we know how long our own may last
             hold.timer = flush.runtime.call_later(flush.longest(hold.kind), self._hold_too_long, hold)
         if flush.stack.trace.on:
             flush.stack.trace.emit(
@@ -166,19 +184,24 @@ class Holding:
             )  # fmt: skip
         return hold
 
+    def kept_max(self) -> int:
+        """How much is kept of flushes that have not begun here: of each member one for a view and one of its own."""
+        return max(KEPT_MAX, 2 * len(self.flush.stack.view.members))
+
     def _keep(self, key: Key, start: StartFlush) -> None:
         self._later[key] = start
-        if len(self._later) > KEPT_MAX:
+        if len(self._later) > self.kept_max():
             del self._later[next(iter(self._later))]
             self.flush.count("starts_dropped")
 
-    def inherit(self, leaders: tuple[Address, ...]) -> None:
+    def inherit(self, leaders: Mapping[Address, int]) -> None:
         """These hold flushes in the view that we come to."""
         view = self.flush.stack.view
-        for leader in leaders:
+        for leader, kind in leaders.items():
             if leader in view and self._over.get(leader, ViewId(0, leader)) < view.id and leader not in self.leaders():
                 self.flush.note("inherited")
-                self._add(Hold(leader, INHERITED, Kind.SHARED, answered=True))
+                kind = Kind.EXCLUSIVE if kind == Kind.EXCLUSIVE else Kind.SHARED
+                self._add(Hold(leader, INHERITED, kind, answered=True))
                 self.flush.gate.close_before_view()
 
     def wait_for_view(self, leader: Address) -> None:
@@ -199,17 +222,20 @@ class Holding:
     def find(self, leader: Address, number: int, view: ViewId) -> Hold | None:
         """The flush that its leader says is over; a joiner knows it by no number."""
         self._later.pop((leader, number), None)
+        hold = self.holds.get((leader, number)) or self.holds.get((leader, INHERITED))
         if view > self.flush.stack.view.id:
             self._over[leader] = view
-            if len(self._over) > KEPT_MAX:
+            if len(self._over) > self.kept_max():
                 del self._over[next(iter(self._over))]
-        return self.holds.get((leader, number)) or self.holds.get((leader, INHERITED))
+            if hold is None:
+                self._trace_left(leader, number, "stop")
+        return hold
 
     def over(self, hold: Hold) -> None:
         """STOP-FLUSH. What a successor has flushed need not stay shut for its predecessor."""
         self._leave(hold, "stop")
         for other in list(self.holds.values()):
-            if other.orphan and (hold.kind is Kind.VIEW or other.kind is not Kind.VIEW):
+            if other.orphan and not other.binds and (hold.kind is Kind.VIEW or other.kind is not Kind.VIEW):
                 self._leave(other, "suspect")
         self.flush.note("stop" if not self.holds else "stop_not_last")
         self.settle()
@@ -221,14 +247,28 @@ class Holding:
     def _hold_too_long(self, hold: Hold) -> None:
         hold.timer = None
         self.flush.note("exclusive_max")
+        self._tell_left(hold, Why.TIMEOUT)
         self.end(hold, "timeout")
 
     def end_all(self) -> None:
-        """The gate has been shut for too long."""
-        for hold in list(self.holds.values()):
+        """The gate has been shut for too long. Whoever leads a flush of ours is told before anything is sent."""
+        holds = list(self.holds.values())
+        local = self.flush.stack.local
+        for hold in holds:
+            if hold.leader != local:
+                self._tell_left(hold, Why.TIMEOUT)
             self._leave(hold, "timeout")
         self.flush.gate.open()
         self.settle()
+        for hold in holds:
+            if hold.leader == local:  # last, for others of ours may begin then
+                self._tell_left(hold, Why.TIMEOUT)
+
+    def _tell_left(self, hold: Hold, why: Why) -> None:
+        """LEFT-FLUSH. Only an exclusive flush promises its holder what others do meanwhile."""
+        if hold.kind is Kind.EXCLUSIVE and not hold.rest:
+            self.flush.note("left")
+            self.flush.tell(hold.leader, LeftFlush(hold.number, hold.round, why))
 
     def _leave(self, hold: Hold, reason: str) -> None:
         flush = self.flush
@@ -237,12 +277,15 @@ class Holding:
         del self.holds[hold.key]
         if hold.timer is not None:
             hold.timer.cancel()
-        if flush.stack.trace.on and not hold.rest:
-            flush.stack.trace.emit(
-                "flush_left", view=flush.stack.view.id, leader=str(hold.leader), number=hold.number, reason=reason
-            )
+        if not hold.rest:
+            self._trace_left(hold.leader, hold.number, reason)
         self._drop_goal(hold.key)
         flush.left(hold)
+
+    def _trace_left(self, leader: Address, number: int, reason: str) -> None:
+        stack = self.flush.stack
+        if stack.trace.on:
+            stack.trace.emit("flush_left", view=stack.view.id, leader=str(leader), number=number, reason=reason)
 
     def leave_rest(self, hold: Hold, reason: str) -> Hold:
         """The flush is over here, but the gate stays shut for something that is to follow."""
@@ -286,6 +329,10 @@ class Holding:
             if hold.kind is Kind.VIEW:
                 self.flush.note("orphaned")
                 hold.orphan = True
+            elif hold.kind is Kind.EXCLUSIVE and not self.flush.suspects[hold.leader]:
+                self.flush.note("suspect_holder")
+                hold.orphan = True
+                self._tell_left(hold, Why.SUSPECT)
             elif self.flush.successor_flushes and not hold.rest:
                 self.leave_rest(hold, "suspect").orphan = True
             else:
@@ -333,7 +380,7 @@ class Holding:
             return
         if not self.flush.fits(cut.cut, cut.waits):
             return
-        self.at_cut = True
+        hold.at_cut = True
         members = self.flush.stack.view.members
         waits = {m: unit for m, unit in zip(members, cut.waits, strict=False) if unit > (0, 0)}
         then = partial(self._say_reconciled, hold, cut.round)

@@ -19,17 +19,28 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from coterie.group.events import ViewChange
 from coterie.group.members import Address, View
 from coterie.group.protocols import flush_cut
 from coterie.group.protocols.flush_base import Done, Kind, Lost, Outcome
 from coterie.group.protocols.flush_cut import Plan
-from coterie.group.protocols.flush_messages import AbortFlush, Cut, Digest, StartFlush, StartFlushOk, StopFlush
+from coterie.group.protocols.flush_messages import (
+    INHERITED,
+    AbortFlush,
+    Cut,
+    Digest,
+    StartFlush,
+    StartFlushOk,
+    StopFlush,
+    Why,
+)
 from coterie.runtime.base import Timer
 
 if TYPE_CHECKING:
     from coterie.group.protocols.flush_common import Flushing
 
 CLOCK_ERROR = 1e-6
+LEFT = {Why.SUSPECT: "which takes this member for dead,", Why.TIMEOUT: "whose gate was shut for too long,"}
 
 
 class Phase(Enum):
@@ -45,8 +56,8 @@ class Lead:
     """One flush that this member leads: the FlushState of the document, as far as it is the leader's."""
 
     __slots__ = (
-        "answers", "cut", "dropped", "expected", "handles", "kind", "limit", "lost", "number", "outcome", "phase",
-        "round", "strayed", "targets", "timer", "told", "total",
+        "answers", "cut", "dropped", "expected", "handles", "is_lost", "kind", "limit", "lost", "number", "outcome",
+        "phase", "round", "strayed", "targets", "timer", "told", "total",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +72,8 @@ class Lead:
         """Who asked for it, by the number that they know it by."""
         self.lost = lost
         """Told once if it ends by itself after it held."""
+        self.is_lost = False
+        """It has been told."""
         self.phase = Phase.WAITING
         self.round = 0
         self.expected: dict[Address, None] = {}
@@ -159,7 +172,7 @@ class Leading:
 
     def _next_round(self, lead: Lead) -> None:
         flush, local = self.flush, self.flush.stack.local
-        lead.targets = tuple(m for m in lead.targets if m not in flush.suspects or m == local)
+        lead.targets = tuple(m for m in lead.targets if not self._is_gone(lead, m) or m == local)
         if not lead.targets:
             self._fail(lead, "nobody is left to be flushed")
             return
@@ -290,16 +303,48 @@ class Leading:
         settings = self.flush.settings
         name = "exclusive_max" if settings.exclusive_max <= settings.hold_max else "hold_max"
         self._say_lost(lead, f"was released after {name} ({self.flush.longest(lead.kind):g} s)")
-        if lead.phase is Phase.HELD:
-            self._release(lead)
+        self._release(lead)
+
+    # A flush that held, and does not any more.
 
     def _say_lost(self, lead: Lead, why: str) -> None:
-        lost, lead.lost = lead.lost, None
-        if lost is not None:
-            lost(why)
+        if not lead.is_lost:
+            lead.is_lost = True
+            if lead.kind is Kind.EXCLUSIVE:
+                self._trace("flush_lost", lead, reason=why)
+            if lead.lost is not None:
+                lead.lost(why)
+
+    def left(self, peer: Address, number: int, round: int, why: int) -> None:
+        """LEFT-FLUSH. The peer may have left by itself, or waits until it hears that we know."""
+        flush = self.flush
+        lead = self._own() if number == INHERITED else self.leads.get(number)
+        if why not in list(Why):
+            flush.count("malformed")
+        elif lead is None or lead.kind is not Kind.EXCLUSIVE:
+            flush.tell(peer, StopFlush(number, flush.stack.view.id))
+        elif peer not in flush.stack.view or peer not in lead.told:
+            return
+        elif lead.phase is Phase.HELD and (number == INHERITED or round == lead.round):
+            flush.note("lost")
+            self._say_lost(lead, f"was left by {peer}, {LEFT[Why(why)]}")
+            self._release(lead)
+        elif lead.phase in (Phase.STARTING, Phase.RECONCILING) and round == lead.round:
+            self._fail(lead, f"{peer} left it, {LEFT[Why(why)]}")
+
+    def members_come(self, event: ViewChange, before: tuple[Address, ...]) -> None:
+        """Whoever comes to a view is told whose flushes hold in it, by whoever made the view. In a merge nobody is:
+        each part has its own. It is released when the application knows the view."""
+        for lead in self.leads.values():
+            if lead.kind is Kind.EXCLUSIVE and lead.phase is Phase.HELD and lead.total:
+                came = [str(m) for m in event.view.members if m not in before]
+                if came and event.holders.get(self.flush.stack.local) != Kind.EXCLUSIVE:
+                    self.flush.note("newcomers")
+                    self._say_lost(lead, f"ended when {', '.join(came)} came, whom it did not block,")
 
     def gate_opens(self) -> None:
-        """Our gate was shut for too long, and opens by itself: what holds elsewhere does not hold here any more."""
+        """Our gate was shut for too long, and opens by itself: what holds elsewhere does not hold here any more. It is
+        released when the gate is open."""
         limit = self.flush.settings.hold_max
         for lead in list(self.leads.values()):
             if lead.phase is Phase.HELD and self.flush.stack.local in lead.targets:
@@ -321,10 +366,16 @@ class Leading:
 
     def suspected(self, members: tuple[Address, ...]) -> None:
         for lead in list(self.leads.values()):
-            gone = tuple(m for m in members if m in lead.targets)
+            gone = tuple(m for m in members if m in lead.targets and self._is_gone(lead, m))
             if gone and lead.phase is not Phase.OVER:
                 self.flush.note("suspect_expected")
                 self._drop(lead, gone)
+
+    def _is_gone(self, lead: Lead, member: Address) -> bool:
+        """Nothing is expected of it any more. Who is only suspected may live, be in our view and multicast: an
+        exclusive flush does not hold before it has answered, or is dead, or out of the view."""
+        proven = self.flush.suspects.get(member)
+        return proven is True if lead.kind is Kind.EXCLUSIVE else proven is not None
 
     def paused(self) -> None:
         """This member takes part in a flush for a view."""
@@ -348,7 +399,9 @@ class Leading:
                     self._fail(lead, "the view changed")
                 continue
             lead.targets = view.members if lead.total else tuple(m for m in lead.targets if m in view)
-            if lead.phase is not Phase.HELD:
+            if lead.is_lost:
+                self._release(lead)
+            elif lead.phase is not Phase.HELD:
                 self.flush.note("view_expected")
                 self._next_round(lead)
             elif lead.total:
@@ -427,6 +480,7 @@ class Leading:
             trace.emit(
                 kind, view=self.flush.stack.view.id, number=lead.number, mode=lead.kind.name.lower(), reason=reason,
                 targets=[str(m) for m in targets] if targets else None,
+                total=lead.total if kind == "flush_held" else None,
             )  # fmt: skip
 
     def held(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ leader never uses again; a `round` counts how often it had to start over.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from coterie.group.members import Address, ViewId
 from coterie.settings import setting
@@ -15,6 +16,9 @@ Digest = tuple[int, ...]
 """For each member of the view, in the order of the view: the number of its last multicast that was delivered."""
 Units = tuple[tuple[int, int], ...]
 """For each member of the view: a unicast connection with it, and a number on that. Empty: nothing for anybody."""
+
+INHERITED = 0
+"""The number of a flush that a joiner was told of: it holds, but nobody has said more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,25 @@ class Reconciled:
     number: int
     round: int
     digest: Digest
+
+
+class Why(IntEnum):
+    """Why a member leaves an application's flush that its holder has not stopped."""
+
+    SUSPECT = 1
+    """It suspects the holder. Its gate stays shut until the holder knows, or is out of its view, or time is up."""
+    TIMEOUT = 2
+    """Its gate was shut for as long as it may be, by its own clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFlush:
+    """I do not go on with your exclusive flush, whether it holds or not."""
+
+    number: int
+    """0: the one that holds in the view that I came to."""
+    round: int
+    why: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +204,10 @@ COMMON_RULES = {
     "later_view": "START-FLUSH of a view that is not installed here yet is kept until it is.",
     "older_view": "START-FLUSH of a view that is over here is ignored, and membership told.",
     "inherited": "A joiner's gate is shut while somebody holds a flush in the view that it comes to.",
+    "suspect_holder": "The holder of an exclusive flush is suspected: the gate stays shut until it knows of that.",
+    "left": "A member that leaves an exclusive flush by itself tells its holder.",
+    "lost": "A member has left an exclusive flush that holds: its holder is told, and everybody released.",
+    "newcomers": "Members come whom an exclusive flush that holds does not block: its holder is told.",
     "orphaned": "The leader of a flush for a view is suspected: the gate stays shut for its successor.",
 }
 """What is settled for both protocols alike."""

@@ -225,7 +225,7 @@ class Coordinator:
             return False
         gms.counter = max(gms.counter, *(part.view.counter for part in parts))
         members = tuple(m for part in parts for m in part.members)
-        install = Installation(gms.next_id(), members, tuple(parts), holders=gms.flush.holders())
+        install = Installation(gms.next_id(), members, tuple(parts))
         gms.rule("gms.merged")
         # The other parts first: while we wait for acks of our own they install it, too.
         number = gms.rounds.number()

@@ -238,8 +238,8 @@ class Gms(Protocol):
         self._out = False
         if stack.trace.on:
             self._trace_view(install, before.id if self.joined else None, starts)
-        first, self.joined = not self.joined, True
-        change = ViewChange(view, (), install.states, install.provider, install.holders if first else ())
+        self.joined = True
+        change = ViewChange(view, (), install.states, install.provider, install.holders)
         stack.below(self).down_event(change)
         stack.above(self).up_event(change)
         for event in events:

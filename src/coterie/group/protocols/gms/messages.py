@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coterie.group.members import Address, MergeView, View, ViewId
 from coterie.group.wire import Codec
@@ -30,8 +30,8 @@ class Installation:
     states: tuple[Address, ...] = ()
     """Joiners that want the state."""
     provider: Address | None = None
-    holders: tuple[Address, ...] = ()
-    """Whose flushes go on in it."""
+    holders: dict[Address, int] = field(default_factory=dict)
+    """Whose flushes go on in it, and for what they are: those who join are blocked by them. A merge has none."""
 
     def view(self) -> View:
         if len(self.parts) > 1:
