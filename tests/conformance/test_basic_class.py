@@ -216,6 +216,20 @@ def test_the_prefetch_of_a_channel_may_be_changed_at_any_time(client: Raw) -> No
     assert sorted(names) == ["basic.deliver", "basic.deliver", "basic.qos-ok"]
 
 
+def test_a_prefetch_of_consumers_ends_that_of_the_channel(client: Raw) -> None:
+    one, two = client.queue(), client.queue()
+    client.fill(one, *[b"x"] * 5)
+    client.fill(two, *[b"x"] * 5)
+    client.qos(1, everyone=True)
+    client.qos(2)
+    client.consume(one)
+    client.expect_many(1, "basic.deliver", 2)
+    client.nothing()
+    client.consume(two)
+    client.expect_many(1, "basic.deliver", 2)
+    client.nothing()
+
+
 def test_a_prefetch_in_bytes_is_not_implemented(client: Raw) -> None:
     client.send(1, "basic.qos", prefetch_size=1000)
     client.connection_closed(540, "basic.qos", "prefetch_size!=0 (1000)")

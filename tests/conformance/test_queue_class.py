@@ -168,6 +168,17 @@ def test_an_empty_name_is_the_queue_that_was_declared_last(client: Raw) -> None:
     assert client.expect(1, "basic.cancel")
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_whoever_deletes_a_queue_hears_so_before_its_own_consumers_are_cancelled(
+    client: Raw, name: str, durable: bool
+) -> None:
+    client.call(1, "queue.declare", queue=name, durable=durable)
+    tags = {client.consume(name) for _ in range(3)}
+    assert client.call(1, "queue.delete", queue=name)["message_count"] == 0
+    assert {heard["consumer_tag"] for heard in client.expect_many(1, "basic.cancel", 3)} == tags
+    client.nothing()
+
+
 @pytest.mark.parametrize("method", ["queue.bind", "queue.purge", "queue.delete", "basic.get", "basic.consume"])
 def test_an_empty_name_is_nothing_if_none_was_declared(client: Raw, method: str) -> None:
     client.send(1, method)

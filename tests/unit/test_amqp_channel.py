@@ -353,17 +353,33 @@ def test_acknowledging_what_was_got_makes_room_for_the_channels_consumers() -> N
     assert [each["delivery_tag"] for each in client.heard()] == [2]
 
 
-@pytest.mark.parametrize(("product", "shared"), [("pika", False), ("py-amqp", True)])
-def test_clients_that_expect_the_specifications_qos_get_it(product: str, shared: bool) -> None:
-    """kombu changes the prefetch of a running consumer without `global` unless the broker is called RabbitMQ."""
+@pytest.mark.parametrize(("product", "changes"), [("pika", False), ("py-amqp", True)])
+def test_clients_that_expect_to_change_the_prefetch_of_a_running_consumer_do(product: str, changes: bool) -> None:
+    """kombu does so without `global` unless the broker is called RabbitMQ."""
     client = Rig().client({**CAPABLE, "product": product})
     client.call(1, "queue.declare", queue="q")
     client.call(1, "basic.qos", prefetch_count=1)
     client.call(1, "basic.consume", queue="q")
-    client.raw(publish_frames(1, "", "q", b"x") * 5)
+    client.raw(publish_frames(1, "", "q", b"x") * 8)
     assert len(client.heard()) == 1
     client.send(1, "basic.qos", prefetch_count=4)
-    assert client.names() == ["basic.qos-ok"] + (["basic.deliver"] * 3 if shared else [])
+    assert client.names() == ["basic.qos-ok"] + (["basic.deliver"] * 3 if changes else [])
+    client.send(1, "basic.qos", prefetch_count=2)
+    assert client.names() == ["basic.qos-ok"]
+    client.send(1, "basic.ack", delivery_tag=1)
+    assert client.names() == ([] if changes else ["basic.deliver"])
+
+
+@pytest.mark.parametrize("product", ["pika", "py-amqp"])
+def test_each_consumer_of_a_channel_has_a_prefetch_of_its_own(product: str) -> None:
+    """One that holds all that it may keeps nothing from another: nameko waits for an answer while it does so."""
+    client = Rig().client({**CAPABLE, "product": product})
+    for queue in ("calls", "answers"):
+        client.call(1, "queue.declare", queue=queue)
+        client.call(1, "basic.qos", prefetch_count=1)
+        client.call(1, "basic.consume", queue=queue, consumer_tag=queue)
+        client.raw(publish_frames(1, "", queue, b"x") * 2)
+        assert [heard["consumer_tag"] for heard in client.heard()] == [queue]
 
 
 def test_replies_to_a_client_that_takes_nothing_are_dropped() -> None:

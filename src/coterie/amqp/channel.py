@@ -90,6 +90,8 @@ class Channel(Sink):
         self._backlog: deque[tuple[Callable[..., object], tuple[bytes, ...]]] = deque()
         """Frames behind it."""
         self._backlog_bytes = 0
+        self._cancelled: list[str] = []
+        """Consumers whose queue went while a command was decided: its answer comes first."""
         self._going_on = False
         """They are being worked through: a command among them that is answered at once does not begin anew."""
         self._partial = 0
@@ -269,13 +271,21 @@ class Channel(Sink):
         self._out.wrote(size)
 
     def cancelled(self, consumer: Consumer) -> None:
-        if self.consumers.pop(consumer.tag, None) is not None and self.connection.can("consumer_cancel_notify"):
-            # Whoever deleted the queue hears that first, also if it is the same client.
-            self.connection.runtime.call_soon(self._tell_cancelled, consumer.tag)
+        if self.consumers.pop(consumer.tag, None) is None or not self.connection.can("consumer_cancel_notify"):
+            return
+        self._cancelled.append(consumer.tag)
+        if not self._busy:
+            self.connection.runtime.call_soon(self._tell_cancelled)
 
-    def _tell_cancelled(self, tag: str) -> None:
+    def _tell_cancelled(self) -> None:
+        """Whoever deleted the queue hears that first, also if it is the same channel, and the disk has to be waited
+        for: as in RabbitMQ, where a channel does one thing at a time."""
+        if self._busy:
+            return
+        cancelled, self._cancelled = self._cancelled, []
         if not self.closing:
-            self.send("basic.cancel", consumer_tag=tag, no_wait=True)
+            for tag in cancelled:
+                self.send("basic.cancel", consumer_tag=tag, no_wait=True)
 
     def wake(self) -> None:
         """There may be room for every consumer again."""
@@ -302,6 +312,7 @@ class Channel(Sink):
             if not self.closing:
                 self._busy = False
                 self.connection.guarded(self, call.method.prefix, self._complete, then, result)
+                self._tell_cancelled()
                 self._go_on()
 
         return done

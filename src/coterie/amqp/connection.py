@@ -51,9 +51,10 @@ TURN_COMMANDS: Final = 256
 _CLOSE: Final = METHODS["connection.close"]
 _CLOSE_OK: Final = METHODS["connection.close-ok"]
 _OPEN_CHANNEL: Final = METHODS["channel.open"]
-QOS_BY_THE_BOOK: Final = frozenset({"py-amqp"})
-"""Clients (kombu, Celery) that take a broker by any name but RabbitMQ for one where basic.qos without `global` is
-about the whole channel, as the specification has it, and change it while they consume."""
+CHANGE_PREFETCH: Final = frozenset({"py-amqp"})
+"""Clients (kombu, Celery) that take a broker by any name but RabbitMQ for one where basic.qos without `global` is also
+about consumers that are there, as in the specification, and so change the prefetch of a worker that runs. Each of
+their consumers has what was said last; one that says it once, before it consumes, sees no difference."""
 
 
 class Connection(StreamHandler, FrameHandler):
@@ -87,7 +88,7 @@ class Connection(StreamHandler, FrameHandler):
         self.received_bytes = 0
         self.partial = 0
         """Bytes of messages that have not come completely."""
-        self.qos_is_global = False
+        self.changes_prefetch = False
         self.token = server.runtime.entropy(8).hex()
         """Makes its consumer tags its own."""
         self._listener = listener
@@ -267,28 +268,17 @@ class Connection(StreamHandler, FrameHandler):
         self.hang_up()
 
     def _on_update_secret(self, call: Call) -> None:
-        """The new secret must be good for the same user."""
-        response = b"\0".join((b"", self.user.name.encode("utf-8", "surrogateescape"), call.raw("new_secret")))
-
-        def decided(result: User | ProtocolError) -> None:
-            if self.over:
-                return
-            if isinstance(result, ProtocolError):
-                self.fail(ProtocolError(NOT_ALLOWED, f"the new secret was refused: {result}"), call.method.prefix)
-                return
-            self.user = result
-            self.send("connection.update-secret-ok")
-            self.throttle.resume("login")
-
-        self.throttle.pause("login")
-        self.users.login("PLAIN", response, self.peer, self.certificate, decided)
+        """For tokens that run out before their connection. Passwords do not, and whose connection this is was decided
+        when it was opened: so whatever comes is taken, and changes nothing."""
+        log.info("client has a new secret", client=self.name, why=call.text("reason"))
+        self.send("connection.update-secret-ok")
 
     def meet(self, properties: Table) -> None:
         """The client says who it is, and what it understands."""
         self.client_properties = properties
         capabilities = properties.get("capabilities")
         self._capabilities = capabilities if isinstance(capabilities, dict) else {}
-        self.qos_is_global = str(properties.get("product")) in QOS_BY_THE_BOOK
+        self.changes_prefetch = str(properties.get("product")) in CHANGE_PREFETCH
         self.state = "tuning"
 
     def tune(self, frame_max: int, channel_max: int, heartbeat: int) -> None:

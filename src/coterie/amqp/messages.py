@@ -1,7 +1,7 @@
 """The commands about messages: consuming, getting and settling them. Publishing and basic.ack have their own path.
 
-How many messages a client may hold is decided by its qos: per consumer, for those that come after it, and per channel,
-for all at once (`global`); both may be changed at any time.
+How many messages a client may hold is decided by its qos: per consumer, for those that come after it, or per channel,
+for all at once (`global`); whichever was said last.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ def qos(channel: Channel, call: Call) -> None:
     size, count = call.number("prefetch_size"), call.number("prefetch_count")
     if size:
         raise ProtocolError(NOT_IMPLEMENTED, f"prefetch_size!=0 ({size})")
-    if call.flag("global") or channel.connection.qos_is_global:
+    if call.flag("global"):
         channel.prefetch_all = count
     else:
-        channel.prefetch = count
+        channel.prefetch, channel.prefetch_all = count, 0
+        if channel.connection.changes_prefetch:
+            for subscription in channel.consumers.values():
+                subscription.prefetch = count
     channel.send("basic.qos-ok")
     channel.wake()
 

@@ -1,8 +1,7 @@
-"""The node as a whole: overview, nodes, who is asking, health checks, definitions."""
+"""The node as a whole: overview, nodes, who is asking, definitions."""
 
 from __future__ import annotations
 
-import asyncio
 import platform
 
 from aiohttp import web
@@ -10,8 +9,8 @@ from aiohttp import web
 from coterie import __version__
 from coterie.broker.specs import EXCHANGE_KINDS
 from coterie.console import definitions
-from coterie.console.ask import MONITORING, Ask, Refused, Route, answer, not_found
-from coterie.console.context import OVERALL, Process, look_at_process, read_counters
+from coterie.console.ask import MONITORING, Ask, Route, answer, not_found
+from coterie.console.context import OVERALL, read_counters
 from coterie.console.listing import Shape
 from coterie.console.shapes import COUNTED, counted, stats
 
@@ -81,17 +80,33 @@ async def nodes(ask: Ask) -> web.Response:
     return answer([await _node(ask)])
 
 
-async def one_node(ask: Ask) -> web.Response:
+def _this_node(ask: Ask) -> None:
+    """Each node knows itself alone."""
     ask.require(MONITORING)
     if ask.part("name") != ask.context.name:
         raise not_found(f"no node '{ask.part('name')}'")
+
+
+async def one_node(ask: Ask) -> web.Response:
+    _this_node(ask)
     return answer(await _node(ask))
+
+
+async def memory(ask: Ask) -> web.Response:
+    """By RabbitMQ's names where there is such a part; the total is what the operating system says."""
+    _this_node(ask)
+    context = ask.context
+    used, connections = (await context.look()).memory or 0, context.connections()
+    parts: Shape = {
+        "binary": context.broker.resident, "connection_readers": sum(each.partial for each in connections),
+        "connection_writers": sum(each.outbox.waiting for each in connections),
+    }  # fmt: skip
+    return answer({"memory": parts | {"strategy": "rss", "total": {"rss": used, "allocated": used, "erlang": used}}})
 
 
 async def _node(ask: Ask) -> Shape:
     context = ask.context
-    process: Process = await asyncio.get_running_loop().run_in_executor(None, look_at_process, context.data)
-    broker = context.broker
+    process, broker = await context.look(), context.broker
     return {
         "name": context.name, "type": "disc" if context.store.durable else "ram", "running": True,
         "uptime": int((context.runtime.wall() - context.started) * 1000),
@@ -113,39 +128,6 @@ async def cluster_name(ask: Ask) -> web.Response:
     return answer({"name": ask.context.name})
 
 
-# Health checks: 200 and {"status": "ok"}, or 503 with the reason.
-
-
-async def alarms(ask: Ask) -> web.Response:
-    on = [name for name, raised in ask.context.broker.alarms.items() if raised]
-    if not on:
-        return answer({"status": "ok"})
-    shapes = [{"node": ask.context.name, "resource": name} for name in on]
-    return answer({"status": "failed", "reason": f"low on {' and '.join(on)}", "alarms": shapes}, 503)
-
-
-async def port_listener(ask: Ask) -> web.Response:
-    text = ask.part("port")
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise Refused(400, "bad_request", f"'{text[:20]}' is no port")
-    ports = [listener.endpoint.port for listener in ask.context.amqp.listeners]
-    if int(text) in ports:
-        return answer({"status": "ok", "port": int(text)})
-    return answer({"status": "failed", "reason": "No active listener", "missing": int(text), "ports": ports}, 503)
-
-
-async def protocol_listener(ask: Ask) -> web.Response:
-    name = ask.part("protocol")
-    if name in ("amqp", "amqp091", "amqp0-9-1") and ask.context.amqp.listeners:
-        return answer({"status": "ok", "protocol": name})
-    return answer({"status": "failed", "reason": "No active listener", "missing": name, "protocols": ["amqp"]}, 503)
-
-
-async def virtual_hosts(ask: Ask) -> web.Response:
-    """Those that are there run."""
-    return answer({"status": "ok"})
-
-
 # Definitions.
 
 
@@ -163,18 +145,13 @@ async def load(ask: Ask) -> web.Response:
     return answer({"done": done, "notes": plan.notes})
 
 
-CHECKS = "/api/health/checks"
 ROUTES: list[Route] = [
     ("GET", "/api/overview", overview),
     ("GET", "/api/nodes", nodes),
     ("GET", "/api/nodes/{name}", one_node),
+    ("GET", "/api/nodes/{name}/memory", memory),
     ("GET", "/api/whoami", whoami),
     ("GET", "/api/cluster-name", cluster_name),
-    ("GET", f"{CHECKS}/alarms", alarms),
-    ("GET", f"{CHECKS}/local-alarms", alarms),
-    ("GET", f"{CHECKS}/port-listener/{{port}}", port_listener),
-    ("GET", f"{CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
-    ("GET", f"{CHECKS}/virtual-hosts", virtual_hosts),
     ("GET", "/api/definitions", export),
     ("POST", "/api/definitions", load),
     ("GET", "/api/definitions/{vhost}", export),

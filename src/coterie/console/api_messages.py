@@ -69,7 +69,9 @@ def properties_of(given: Shape) -> Properties:
         if name == "headers":
             value = checked_table(name, value)
         elif name in NUMBERS:
-            number = number_of(given, name)
+            number = given[name]
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise bad(f"property '{name}' must be a whole number")
             if not 0 <= number <= NUMBERS[name]:
                 raise bad(f"property '{name}' must be between 0 and {NUMBERS[name]}")
         else:
@@ -125,7 +127,7 @@ async def get(ask: Ask) -> web.Response:
     size = 0
     try:
         while len(shapes) < count and size < settings.get_bytes:
-            got = await _next(ask, queue, no_ack)
+            got = await next_message(ask, queue, no_ack)
             if got is None:
                 break
             held.append(got.entry)
@@ -139,7 +141,7 @@ async def get(ask: Ask) -> web.Response:
     return answer(shapes)
 
 
-async def _next(ask: Ask, queue: Queue, no_ack: bool) -> Got | None:
+async def next_message(ask: Ask, queue: Queue, no_ack: bool) -> Got | None:
     future: asyncio.Future[Got | ProtocolError | None] = asyncio.get_running_loop().create_future()
 
     def decided(result: Got | ProtocolError | None) -> None:

@@ -224,9 +224,12 @@ async def _next(asked: Read) -> Slice | Exception:
     return found
 
 
+READ = "/api/streams/read/{vhost}/{name}"
+LONG = frozenset({READ})
+"""Answers that are written piece by piece: to make one only to tell of its head would be a waste."""
 ROUTES: list[Route] = [
     ("GET", "/api/streams/nodes", nodes),
     ("GET", "/api/streams/tails", tails),
     ("GET", "/api/streams/cut/{vhost}/{name}", cut),
-    ("GET", "/api/streams/read/{vhost}/{name}", read),
+    ("GET", READ, read),
 ]

@@ -17,6 +17,7 @@ from coterie.console.shapes import (
     DEFAULT_EXCHANGE,
     binding_shape,
     default_bindings,
+    encoded_key,
     exchange_shape,
     properties_key,
     queue_detail,
@@ -223,9 +224,13 @@ async def between(ask: Ask) -> web.Response:
 
 def _one(ask: Ask) -> tuple[Vhost, Binding]:
     vhost, found = _between(ask)
-    for binding in found:
-        if properties_key(binding) == ask.part("properties"):
-            return vhost, binding
+    wanted = ask.part("properties")
+    head, tilde, digest = wanted.rpartition("~")
+    # A path is decoded once: the key may have stood in it as it was told, or quoted for a path.
+    for key in (wanted, encoded_key(wanted), f"{encoded_key(head)}{tilde}{digest}"):
+        for binding in found:
+            if properties_key(binding) == key:
+                return vhost, binding
     raise not_found("no such binding")
 
 
@@ -248,7 +253,8 @@ async def bind(ask: Ask) -> web.Response:
     _permit_binding(ask, vhost, binding)
     await ask.context.outcome(lambda done: vhost.bind(binding, done, ask.context))
     response = nothing(201)
-    response.headers["Location"] = quoted(properties_key(binding))
+    path = (vhost.name, "e", ask.part("source"), ask.part("kind"), binding.destination, properties_key(binding))
+    response.headers["Location"] = f"../../../../{quoted(*path)}"
     return response
 
 

@@ -211,7 +211,10 @@ def flag_of(body: Shape, key: str) -> bool:
 
 
 def number_of(body: Shape, key: str, default: int | None = None) -> int:
+    """A whole number; tools that know no types write it as a text."""
     value = body.get(key, default)
+    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.removeprefix("-").isdigit():
+        return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise bad(f"'{key}' must be a whole number")
     return value

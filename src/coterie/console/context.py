@@ -92,6 +92,8 @@ class Context:
     """As of the last sample."""
     pace: Pace = field(init=False)
     """Of those who read streams."""
+    certificates: tuple[str, ...] = ()
+    """Files of those that clients are shown, or are checked with."""
     url: str = ""
     """Where readers of streams reach it."""
 
@@ -156,6 +158,10 @@ class Context:
     async def overall(self) -> Reading:
         return (*read_counters(await self.totals()), *read_traffic(self.amqp.traffic), self.published)
 
+    async def look(self) -> Process:
+        """At the process, now."""
+        return await asyncio.get_running_loop().run_in_executor(None, look_at_process, self.data)
+
     # Samples.
 
     async def watch(self) -> None:
@@ -190,7 +196,7 @@ class Context:
         readings[OVERALL] = overall = await self.overall()
         now = self.runtime.now()
         self.samples.take(now, readings)
-        self.process = await asyncio.get_running_loop().run_in_executor(None, look_at_process, self.data)
+        self.process = await self.look()
         exchanges = sum(len(vhost.exchanges) + 1 for vhost in self.broker.vhosts.values())
         totals = Totals(len(queues), exchanges, consumers, len(connections), channels, ready, unacked, size)
         # As `overall` has them: of queues, of clients, and what came through the console.

@@ -17,11 +17,12 @@ from coterie.broker.switchboard import kept
 from coterie.broker.users import User
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import RESERVED
+from coterie.console import global_parameters
 from coterie.console.context import Context
 from coterie.console.import_check import Checker
 from coterie.console.import_plan import Plan
 from coterie.console.listing import Shape
-from coterie.console.shapes import permission_shapes, policy_shape, topic_shapes
+from coterie.console.shapes import parameter_shapes, permission_shapes, policy_shape, topic_shapes
 from coterie.errors import UserError
 
 OUR_HASH: Final = "coterie.scrypt"
@@ -64,7 +65,7 @@ def export(context: Context, vhost: Vhost | None = None) -> Shape:
         "vhosts": [{"name": each.name} for each in vhosts],
         "permissions": [shape for user in users for shape in permission_shapes(user)],
         "topic_permissions": [shape for user in users for shape in topic_shapes(user)],
-        "global_parameters": [],
+        "global_parameters": global_parameters.shapes(context.broker),
         **wiring,
     }
 
@@ -80,14 +81,6 @@ def _user(user: User) -> Shape:
 
 def _of_vhost(vhost: Vhost) -> dict[str, list[Shape]]:
     name = vhost.name
-    parameters: list[Shape] = []
-    for each in vhost.operator_policies.values():
-        shape = policy_shape(vhost, each)
-        value = {key: shape[key] for key in ("pattern", "definition", "priority", "apply-to")}
-        parameters.append({"vhost": name, "component": "operator_policy", "name": each.name, "value": value})
-    if vhost.limits:
-        value = dict(vhost.limits)
-        parameters.append({"vhost": name, "component": "vhost-limits", "name": "limits", "value": value})
     queues: list[Shape] = [
         {
             "name": queue.name, "vhost": name, "durable": True, "auto_delete": queue.spec.auto_delete,
@@ -114,7 +107,8 @@ def _of_vhost(vhost: Vhost) -> dict[str, list[Shape]]:
     ]  # fmt: skip
     policies = [policy_shape(vhost, policy) for policy in vhost.policies.values()]
     return {
-        "parameters": parameters, "policies": policies, "queues": queues, "exchanges": exchanges, "bindings": bindings
+        "parameters": parameter_shapes(vhost), "policies": policies, "queues": queues, "exchanges": exchanges,
+        "bindings": bindings,
     }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from coterie.broker.topic_permissions import TopicPermissions
 from coterie.broker.users import Permissions, User, Users
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import LIMITS, RESERVED, DeclareExchange, DeclareQueue
+from coterie.console import global_parameters
 from coterie.console.import_plan import Account, Plan
 from coterie.console.listing import Shape
 from coterie.console.tables import checked_table, checked_text
@@ -37,6 +38,7 @@ _KEYS: Final[dict[str, frozenset[str]]] = {
     "topic_permissions": frozenset({"user", "vhost", "exchange", "write", "read"}),
     "parameters": frozenset({"vhost", "component", "name", "value"}),
     "policies": frozenset({"vhost", "name", "pattern", "apply-to", "definition", "priority"}),
+    "global_parameters": frozenset({"name", "value"}),
     "queues": frozenset({"name", "vhost", "durable", "auto_delete", "arguments", "type"}),
     "exchanges": frozenset({"name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"}),
     "bindings": frozenset({
@@ -105,7 +107,8 @@ class Checker:
         looks: dict[str, Callable[[Item], None]] = {
             "vhosts": self._vhost, "users": self._user, "permissions": self._permission,
             "topic_permissions": self._topics, "policies": self._policy,
-            "parameters": self._parameter, "exchanges": self._exchange, "queues": self._queue,
+            "parameters": self._parameter, "global_parameters": self._global_parameter,
+            "exchanges": self._exchange, "queues": self._queue,
             "bindings": self._binding,
         }  # fmt: skip
         self._look_at_sections(document)
@@ -131,10 +134,7 @@ class Checker:
         for section, value in document.items():
             if section in _HEAD:
                 continue
-            if section == "global_parameters":
-                if value:
-                    notes.append(f"global_parameters: ignored, they have no meaning here ({_size(value)})")
-            elif section not in _KEYS:
+            if section not in _KEYS:
                 notes.append(f"'{section}': not known, ignored")
             elif self._only is not None and section not in _OF_VHOSTS and value:
                 notes.append(f"{section}: ignored in definitions of one vhost ({_size(value)})")
@@ -259,6 +259,12 @@ class Checker:
                     self._plan.limits.append((vhost, limit, value))
         else:
             self._plan.notes.append(f"parameters: component '{component}' is not known, ignored")
+
+    def _global_parameter(self, item: Item) -> None:
+        name, value = global_parameters.check(item.text("name"), item.shape.get("value"))
+        there = global_parameters.is_there(self._broker, name)
+        if self._new(there and global_parameters.value_of(self._broker, name) == value):
+            self._plan.global_parameters.append((name, value))
 
     def _exchange(self, item: Item) -> None:
         vhost, there = self._vhost_of(item)

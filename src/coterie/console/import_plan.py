@@ -14,6 +14,7 @@ from coterie.broker.specs import Binding, ExchangeSpec, QueueSpec
 from coterie.broker.topic_permissions import TopicPermissions
 from coterie.broker.users import Permissions
 from coterie.broker.wiring import Bind, DeclareExchange, DeclareQueue
+from coterie.console import global_parameters
 from coterie.console.context import Context
 from coterie.errors import CoterieError
 
@@ -48,6 +49,8 @@ class Plan:
     """Vhost, limit, value."""
     policies: list[tuple[str, Policy]] = field(default_factory=list)
     operator_policies: list[tuple[str, Policy]] = field(default_factory=list)
+    global_parameters: list[tuple[str, object]] = field(default_factory=list)
+    """Name, value."""
     exchanges: list[tuple[str, ExchangeSpec]] = field(default_factory=list)
     queues: list[tuple[str, str, QueueSpec]] = field(default_factory=list)
     bindings: list[tuple[str, Binding]] = field(default_factory=list)
@@ -90,6 +93,8 @@ class Plan:
             "operator_policies",
             [partial(vhosts[vhost].set_policy, policy, operator=True) for vhost, policy in operator],
         )
+        put = partial(global_parameters.put, context.broker)
+        yield "global_parameters", [partial(put, name, value) for name, value in self.global_parameters]
         yield "exchanges", [partial(vhosts[vhost].change, DeclareExchange(spec)) for vhost, spec in self.exchanges]
         queues = [(vhost, DeclareQueue(name, spec, None, chosen=True)) for vhost, name, spec in self.queues]
         yield "queues", [partial(vhosts[vhost].change, declare) for vhost, declare in queues]

@@ -18,7 +18,7 @@ from coterie.broker.queue import Queue
 from coterie.broker.store import LogStore
 from coterie.cluster.core import Core
 from coterie.cluster.status import CATCHING_UP, IN_STEP, JOINING, LOST
-from coterie.console.context import Context, look_at_process, sliced
+from coterie.console.context import Context, sliced
 from coterie.console.exposition import Exposition, Kind, Labels, Number, labelled
 from coterie.console.shapes import channel_name
 from coterie.replication.link import LinkStatus
@@ -84,7 +84,7 @@ LINK_METRICS: Final[Sequence[tuple[str, Kind, str, Callable[[LinkStatus], int]]]
 async def collect(context: Context, per_object: bool) -> str:
     """The whole text."""
     out = Exposition()
-    process = await asyncio.get_running_loop().run_in_executor(None, look_at_process, context.data)
+    process = await context.look()
     broker = context.broker
     out.family(
         "rabbitmq_build_info", "gauge", "Version info",

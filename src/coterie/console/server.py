@@ -27,10 +27,13 @@ from coterie.console import (
     api_broker,
     api_clients,
     api_cluster,
+    api_features,
+    api_health,
     api_leases,
     api_live,
     api_log,
     api_messages,
+    api_parameters,
     api_policies,
     api_replication,
     api_session,
@@ -85,20 +88,20 @@ class Console:
         routes = [
             *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
             *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES, *api_log.ROUTES,
-            *api_tracing.ROUTES,
+            *api_tracing.ROUTES, *api_health.ROUTES, *api_parameters.ROUTES, *api_features.ROUTES,
         ]  # fmt: skip
         for method, path, handler in (*routes, *api_live.routes(routes)):
-            app.router.add_route(method, path, self._logged_in(handler))
+            _add(app, method, path, self._logged_in(handler))
         for method, path, handler in (*api_cluster.ROUTES, *api_session.ROUTES):
-            app.router.add_route(method, path, self._logged_in(handler, always=True))
-        app.router.add_route("POST", "/api/session", self._begin_session)
+            _add(app, method, path, self._logged_in(handler, always=True))
+        _add(app, "POST", "/api/session", self._begin_session)
         assets = Assets()
-        app.router.add_route("GET", "/", assets.page)
-        app.router.add_route("GET", "/static/{path:.+}", assets.file)
+        _add(app, "GET", "/", assets.page)
+        _add(app, "GET", "/static/{path:.+}", assets.file)
         for path, per_object in (("/metrics", False), ("/metrics/per-object", True)):
-            app.router.add_route("GET", path, self._metrics(per_object))
+            _add(app, "GET", path, self._metrics(per_object))
         for path, probe in PROBES:
-            app.router.add_route("GET", path, self._probe(probe))
+            _add(app, "GET", path, self._probe(probe))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
 
     async def start(self, endpoint: Endpoint, tls: ssl.SSLContext | None = None) -> None:
@@ -272,6 +275,14 @@ class Console:
             return probe(self.context)
 
         return handle
+
+
+def _add(app: web.Application, method: str, path: str, handler: Plain) -> None:
+    """What can be got can be asked for its headers alone; and a path of the API may end with a slash."""
+    for each in (path, f"{path}/") if path.startswith("/api/") else (path,):
+        app.router.add_route(method, each, handler)
+        if method == "GET" and path not in api_streams.LONG:
+            app.router.add_route("HEAD", each, handler)
 
 
 def _let_in(user: User) -> None:

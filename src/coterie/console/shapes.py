@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
@@ -33,6 +33,11 @@ DEFAULT_EXCHANGE: Final = "amq.default"
 """What the nameless exchange is called in paths."""
 COUNTED: Final = ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "redeliver", "ack")
 """RabbitMQ's names of what `read_counters` reads."""
+OPERATOR_POLICY: Final = "operator_policy"
+VHOST_LIMITS: Final = "vhost-limits"
+"""Components that parameters belong to."""
+LIMITS_NAME: Final = "limits"
+"""A vhost has one parameter with its limits, and it is called so."""
 CARRIED: Final = ("publish", "confirm", "return_unroutable", "deliver", "get", "get_empty", "ack")
 """And of what `read_traffic` reads."""
 
@@ -174,12 +179,18 @@ def binding_shape(vhost: Vhost, binding: Binding) -> Shape:
 
 
 def properties_key(binding: Binding) -> str:
-    """What tells bindings between the same two apart; one word of a path, once it is quoted."""
+    """What tells bindings between the same two apart, as RabbitMQ writes it: the routing key, percent-encoded, and of
+    arguments a digest. Nothing but that stands behind a `~`. For a path it is quoted again, or not: both are found."""
+    key = encoded_key(binding.key)
     if not binding.arguments:
-        return binding.key or "~"
+        return key or "~"
     table = {name: binding.arguments[name] for name in sorted(binding.arguments)}
     digest = hashlib.sha256(encode_table(table)).digest()[:12]  # type: ignore[arg-type]
-    return f"{binding.key}~{base64.urlsafe_b64encode(digest).decode()}"
+    return f"{key}~{base64.urlsafe_b64encode(digest).decode()}"
+
+
+def encoded_key(key: str) -> str:
+    return quote_plus(key.encode("utf-8", "surrogateescape")).replace("~", "%7E")
 
 
 def default_bindings(vhost: Vhost) -> list[Binding]:
@@ -309,3 +320,16 @@ def policy_shape(vhost: Vhost, policy: Policy) -> Shape:
         "vhost": vhost.name, "name": policy.name, "pattern": policy.pattern, "apply-to": policy.apply_to,
         "definition": dict(policy.definition), "priority": policy.priority,
     }  # fmt: skip
+
+
+def parameter_shapes(vhost: Vhost) -> list[Shape]:
+    """What is set of a vhost beside policies, as definitions have it."""
+    name, shapes = vhost.name, list[Shape]()
+    for each in vhost.operator_policies.values():
+        shape = policy_shape(vhost, each)
+        value = {key: shape[key] for key in ("pattern", "definition", "priority", "apply-to")}
+        shapes.append({"vhost": name, "component": OPERATOR_POLICY, "name": each.name, "value": value})
+    if vhost.limits:
+        value = dict(vhost.limits)
+        shapes.append({"vhost": name, "component": VHOST_LIMITS, "name": LIMITS_NAME, "value": value})
+    return shapes

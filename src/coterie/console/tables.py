@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
+from typing import Final
 
 from coterie.amqp.tables import encode_table, skip_table
 from coterie.broker.records import unpack
 from coterie.errors import ProtocolError, UserError
+
+VALUE_MAX: Final = 65_536
+DEPTH_MAX: Final = 32
 
 
 def checked_text(name: str, value: object) -> str:
@@ -19,6 +24,26 @@ def checked_text(name: str, value: object) -> str:
     except UnicodeEncodeError:
         raise UserError(f"'{name}' is not Unicode") from None
     return value
+
+
+def checked_value(name: str, value: object) -> object:
+    """Any JSON, but within bounds: it is kept, told to others and written again. Raises UserError."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise UserError(f"'{name}' has a number that is none, or is too deep") from None
+    if len(text) > VALUE_MAX:
+        raise UserError(f"'{name}' may have {VALUE_MAX:,} characters as JSON")
+    if not _is_flat(value, DEPTH_MAX):
+        raise UserError(f"'{name}' may have {DEPTH_MAX} levels")
+    return value
+
+
+def _is_flat(value: object, levels: int) -> bool:
+    if not isinstance(value, list | dict):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_flat(each, levels - 1) for each in inner)
 
 
 def checked_table(name: str, value: object) -> dict[str, object]:

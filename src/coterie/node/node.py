@@ -183,10 +183,11 @@ class Node:
             return None
         from coterie.console.context import Context
 
-        name, data, settings = self.config.name, self.config.data, self.config.console
+        name, data, settings, listen = self.config.name, self.config.data, self.config.console, self.config.listen
         parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
         more = {"core": self.core, "drain": self.drain, "links": self.links, "events": self.events}
-        return Console(Context(name, data, *parts, settings, **more))  # type: ignore[arg-type]
+        files = tuple(filter(None, (listen.tls_cert, listen.tls_ca)))
+        return Console(Context(name, data, *parts, settings, certificates=files, **more))  # type: ignore[arg-type]
 
     def _tell_where(self, console: Console) -> None:
         """Readers of streams are sent to this console, too."""
