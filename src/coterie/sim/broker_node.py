@@ -56,7 +56,7 @@ class BrokerHost:
             return
         runtime = self._boot()
         store = LogStore(runtime, StoreSettings(**self._of("STORE")))
-        broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER")
+        broker_settings: dict[str, Any] = {"memory_high": 0, "page_tries": 3} | self._of("BROKER")
         broker = self.broker = Broker(runtime, BrokerSettings(**broker_settings), store)
         self.server = None
 
