@@ -35,6 +35,10 @@ class DiskError(CoterieError):
     """The disk refused: it is full, it is broken, or what it returned is not what was written."""
 
 
+class NoSuchFile(DiskError):
+    """There is no file by that name."""
+
+
 class ProtocolError(CoterieError):
     """A client broke a protocol with numbered replies; `reply_code` is the number to answer with."""
 

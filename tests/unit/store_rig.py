@@ -106,6 +106,21 @@ class TroubledDisk(SimDisk):
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
     sync_fails: Callable[[str], bool] = staticmethod(lambda name: False)
+    remove_fails: Callable[[str], bool] = staticmethod(lambda name: False)
+    replace_fails: Callable[[str], bool] = staticmethod(lambda name: False)
+    """Of the new name: the file is renamed, and that is reported as failed."""
+
+    def remove(self, name: str, done: Callable[[Exception | None], None]) -> None:
+        if self.remove_fails(name):
+            self._do((name,), 0.001, lambda: _refuse(name), done)
+        else:
+            super().remove(name, done)
+
+    def replace(self, old: str, new: str, done: Callable[[Exception | None], None]) -> None:
+        if self.replace_fails(new):
+            super().replace(old, new, lambda _: done(DiskError(f"{old}: input/output error")))
+        else:
+            super().replace(old, new, done)
 
     def sync(self, name: str, done: Callable[[Exception | None], None]) -> None:
         if self.sync_fails(name):

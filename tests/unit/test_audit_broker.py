@@ -152,6 +152,22 @@ def test_what_was_dequeued_a_moment_before_the_crash_may_be_there_or_not() -> No
         assert verdict(again.format(**values)) == []
 
 
+def test_what_a_client_has_of_a_deleted_queue_is_no_longer_compared_with_anything() -> None:
+    """The queue has no inventory any more, and at each rest the client says again what it has not answered."""
+    text = """
+        B start
+        B queue queue=q state=declared
+        B enqueue queue=q n=1
+        B acquire queue=q n=1 holder=c
+        {deleted}
+        B unsettled queue=q n=1 holder=c
+        B unsettled queue=q n=1 holder=c
+    """
+    gone = "B dequeue queue=q n=1 reason=deleted\n B queue queue=q state=deleted"
+    assert verdict(text.format(deleted=gone)) == []
+    assert verdict(text.format(deleted="")) == ["B12: position 1 of q#1 is held by c and by c"]
+
+
 def test_numbers_that_make_no_sense_are_no_reason_to_fail() -> None:
     trace = events(LOST.format(end="crash", damage=0, next=2, number=2, previous=1))
     for event in trace:

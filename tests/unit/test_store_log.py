@@ -215,6 +215,60 @@ def test_a_message_whose_content_is_gone_is_written_again() -> None:
     assert host.bodies(line) == {2: b"again"}
 
 
+def test_a_message_that_its_first_queue_does_not_keep_is_in_the_others_after_a_crash() -> None:
+    """A queue that is full evicts at once what was just published to it and to others: a record of its own says so,
+    and stands before the others' entries."""
+    host = Host(settings=LARGE)
+    a, b, c = (Line(host.store, name) for name in "abc")
+    message = persistent(b"in three queues")
+    (entry,) = a.put(message)
+    host.store.begin()
+    a.take([entry], Reason.EVICTED)
+    host.store.end()
+    b.put(message)
+    c.put(message)
+    host.sync()
+    assert sum(content.count(message.body) for content in host.files.values()) == 2
+    assert host.crash(a, b, c).damage == []
+    assert [host.bodies(line) for line in (a, b, c)] == [{}, {1: message.body}, {1: message.body}]
+
+
+def test_a_message_that_leaves_its_queue_while_it_comes_to_another_can_be_read_from_disk() -> None:
+    host = Host(settings=LARGE)
+    a, b = Line(host.store, "a"), Line(host.store, "b")
+    message = persistent(b"on its way")
+    (entry,) = a.put(message)
+    host.sync()
+    a.take([entry])
+    gone: list[bool] = []
+    host.store.when_synced(host.store.written(), lambda: gone.append(True))
+    host.until(lambda: host.store.writer.syncs and host.store.writer.held)
+    assert not gone, "it is known to have left, and not yet on disk"
+    b.put(message)
+    host.sync()
+    assert host.store.page_out(list(b.entries.values())) == 1
+    assert host.bodies(b) == {1: b"on its way"}
+    assert host.crash(a, b).damage == []
+    assert host.bodies(b) == {1: b"on its way"}
+
+
+def test_a_content_that_only_a_leaving_entry_needs_is_written_again_for_the_next() -> None:
+    host = Host(settings=LARGE)
+    a, b, c = (Line(host.store, name) for name in "abc")
+    message = persistent(b"from hand to hand")
+    a.put(message)
+    b.put(message)
+    host.sync()
+    a.take(list(a.entries.values()))
+    host.sync()
+    b.take(list(b.entries.values()))
+    host.turn()
+    c.put(message)
+    host.sync()
+    assert host.crash(a, b, c).damage == []
+    assert [host.bodies(line) for line in (a, b, c)] == [{}, {}, {1: message.body}]
+
+
 def test_a_deleted_queue_leaves_nothing() -> None:
     host = Host()
     line = Line(host.store)

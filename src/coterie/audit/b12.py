@@ -2,8 +2,8 @@
 
 `unsettled` says what each channel's client has to answer for, and `inventory` after it what a queue thinks of that.
 What a queue calls held, the holder holds, and nobody else; a lease by its name. What a client holds is held in the
-queue, or has left it meanwhile (a ring's eldest, a value that was replaced, a queue that was deleted). The queue's
-counters are those of its messages.
+queue, or has left it meanwhile (a ring's eldest, a value that was replaced). The queue's counters are those of its
+messages. A queue that was deleted says nothing any more, and what clients still have of it is nobody's concern.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class Clients:
     held: dict[int, Event] = field(default_factory=dict)
     here: set[int] = field(default_factory=set)
     """What is in the queue."""
+    gone: bool = False
+    """The queue was deleted."""
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ class UnackedIsHeld(Property[State]):
     title = "unacked is held"
     sentence = "At rest, the unacked messages of a queue are exactly those that live channels and named leases hold."
     split_by = BY_QUEUE
-    kinds = ("recovered", "enqueue", "dequeue", "unsettled", "inventory")
+    kinds = ("recovered", "enqueue", "dequeue", "unsettled", "inventory", "queue")
 
     def start(self) -> State:
         return State()
@@ -48,7 +50,10 @@ class UnackedIsHeld(Property[State]):
         kind = event.kind
         if kind == "dequeue":
             clients.here.difference_update(positions(event))
-        elif kind == "unsettled":
+        elif kind == "queue":
+            clients.gone = event.data.get("state") == "deleted"
+            clients.held.clear()
+        elif kind == "unsettled" and not clients.gone:
             for position in positions(event):
                 other = clients.held.get(position)
                 if other is not None:
@@ -59,7 +64,7 @@ class UnackedIsHeld(Property[State]):
         elif kind == "inventory":
             self._compare(state, clients, event)
             clients.held.clear()
-        else:
+        elif kind in ("recovered", "enqueue"):
             clients.here.update(positions(event))
 
     def _compare(self, state: State, clients: Clients, event: Event) -> None:

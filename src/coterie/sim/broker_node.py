@@ -13,12 +13,15 @@ from coterie.broker.broker import Broker
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import Users, UserSettings
+from coterie.errors import DiskError
 from coterie.runtime.base import Endpoint
 from coterie.sim.node import Node
 from coterie.sim.runtime import SimRuntime
 
 PORT = 5672
 USER = "sim"
+START_AGAIN = 0.1
+"""Seconds after which a broker that could not start is started again."""
 T = TypeVar("T")
 
 
@@ -56,11 +59,15 @@ class BrokerHost:
             return
         runtime = self._boot()
         store = LogStore(runtime, StoreSettings(**self._of("STORE")))
-        broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER")
+        broker_settings: dict[str, Any] = {"memory_high": 0, "page_tries": 3} | self._of("BROKER")
         broker = self.broker = Broker(runtime, BrokerSettings(**broker_settings), store)
         self.server = None
 
         def started(error: Exception | None) -> None:
+            if isinstance(error, DiskError):  # the process says so and ends, and is started again
+                self.node.exit(runtime.incarnation)
+                self.node.world.after(START_AGAIN, self.node.world.nature, self.start)
+                return
             if error is not None:
                 raise error
             users = Users(runtime, store, UserSettings(loopback_users=()))

@@ -123,10 +123,11 @@ class BrokerSimulation:
     def _drain(self) -> None:
         world, end = self.world, self.plan.quiet_at + self.plan.settle
         queues = [*self.memory.queues, DEAD]
+        first = next(iter(self.clients), "")
         calm = 0
         while calm < 2 and world.time < end:
             for client in self.clients.values():
-                world.soon(client.runtime.owner, client.drain, queues if client.name == "c1" else [])
+                world.soon(client.runtime.owner, client.drain, queues if client.name == first else [])
             world.run(world.time + _SLICE)
             calm = calm + 1 if all(host.empty for host in self.hosts.values()) else 0
         if calm < 2 and self.clients:
@@ -155,6 +156,8 @@ class BrokerSimulation:
 
     def _record(self, event: Event) -> None:
         self._checker.feed(event)
+        if event.kind == "recovered" and event.data.get("damage"):  # no crash leaves any
+            self.result.violations.append(("B11", f"{event.node}#{event.inc} found damage on a sound disk"))
         for rule in _rules(event):
             self.result.rules[rule] += 1
         if self._sink is not None:

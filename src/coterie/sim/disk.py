@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from coterie.errors import DiskError
+from coterie.errors import DiskError, NoSuchFile
 from coterie.runtime.base import Buffer, Disk
 from coterie.sim.clock import DEAD, Owner, World
 
@@ -39,6 +39,11 @@ class Platter:
         self.sync_latency = 0.003
         self.tear = False
         """At a crash the last unsynced write may survive in part."""
+        self.failing = 0.0
+        """How likely it is that a sync, a truncation, a removal or a renaming fails."""
+
+    def fails(self) -> bool:
+        return self.failing > 0 and self.rng.random() < self.failing
 
     def used(self) -> int:
         return sum(len(file.data) for file in self.files.values())
@@ -78,7 +83,7 @@ class Platter:
 
 
 class SimDisk(Disk):
-    """The disk of one process."""
+    """The disk of one process. As with the real one, a file whose sync has failed takes nothing more from it."""
 
     owner: Owner
 
@@ -86,12 +91,15 @@ class SimDisk(Disk):
         self._world = world
         self._platter = platter
         self._due: dict[str, float] = {}
+        self._broken: set[str] = set()
+        """Files of which no sync can be believed any more."""
 
     def append(self, name: str, buffers: Sequence[Buffer], done: Callable[[int | Exception], None]) -> None:
         data = b"".join(buffers)
 
         def work() -> int:
             platter = self._platter
+            self._check(name)
             if platter.capacity is not None and platter.used() + len(data) > platter.capacity:
                 raise DiskError(f"{name}: the disk is full")
             file = platter.files.setdefault(name, _File())
@@ -108,6 +116,10 @@ class SimDisk(Disk):
     def sync(self, name: str, done: Callable[[Exception | None], None]) -> None:
         def work() -> None:
             file = self._file(name)
+            self._check(name)
+            if self._platter.fails():
+                self._broken.add(name)
+                raise _error(name)
             file.safe = bytes(file.data)
             file.writes.clear()
 
@@ -116,6 +128,8 @@ class SimDisk(Disk):
     def truncate(self, name: str, size: int, done: Callable[[Exception | None], None]) -> None:
         def work() -> None:
             file = self._file(name)
+            if self._platter.fails():
+                raise _error(name)
             del file.data[size:]
             file.writes = [end for end in file.writes if end <= size]
 
@@ -123,15 +137,24 @@ class SimDisk(Disk):
 
     def replace(self, old: str, new: str, done: Callable[[Exception | None], None]) -> None:
         def work() -> None:
-            self._file(old)
-            self._platter.files[new] = self._platter.files.pop(old)
+            file = self._file(old)
+            failed = self._platter.fails()
+            if not failed or self._platter.rng.random() < 0.5:  # it may happen, and only the folder's sync fail
+                del self._platter.files[old]
+                self._platter.files[new] = file
+                self._broken.discard(new)
+            if failed:
+                raise _error(old)
 
         self._do((old, new), self._platter.sync_latency, work, done)
 
     def remove(self, name: str, done: Callable[[Exception | None], None]) -> None:
         def work() -> None:
             self._file(name)
+            if self._platter.fails():
+                raise _error(name)
             del self._platter.files[name]
+            self._broken.discard(name)
 
         self._do((name,), self._platter.sync_latency, work, done)
 
@@ -142,10 +165,14 @@ class SimDisk(Disk):
 
         self._do(tuple(self._due), self._platter.latency, work, done)
 
+    def _check(self, name: str) -> None:
+        if name in self._broken:
+            raise _error(name)
+
     def _file(self, name: str) -> _File:
         file = self._platter.files.get(name)
         if file is None:
-            raise DiskError(f"{name}: no such file")
+            raise NoSuchFile(f"{name}: no such file")
         return file
 
     def _do(
@@ -169,3 +196,7 @@ class SimDisk(Disk):
             done(result)
 
         world.at(due, self.owner, finish)
+
+
+def _error(name: str) -> DiskError:
+    return DiskError(f"{name}: input/output error")

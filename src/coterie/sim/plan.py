@@ -42,6 +42,7 @@ KINDS: dict[str, str] = {
     "disk_full": "a disk is full",
     "disk_flip": "a bit on a disk flips",
     "disk_tear": "a crash tears the last write",
+    "disk_error": "a disk fails to sync, to cut off, to rename or to remove files",
 }
 NETWORK_KINDS = ("loss", "duplicate", "reorder", "corrupt", "slow_link", "latency")
 LINK_KINDS = ("partition", "partial", "one_way", *NETWORK_KINDS)

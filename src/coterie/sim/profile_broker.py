@@ -98,7 +98,9 @@ def broker_plan(seed: int) -> Plan:
         skews={BROKER: rng.uniform(-3600, 3600)} if rng.random() < 0.3 else {},
         bursts=client_bursts(rng, clients, names, begin, quiet_at),
         actions=client_actions(rng, clients, names, begin, quiet_at),
-        faults=_faults(rng, clients, begin, quiet_at),
+        faults=sorted(
+            [*_faults(rng, clients, begin, quiet_at), *_errors(seed, begin, quiet_at)], key=lambda fault: fault.at
+        ),
         quiet_at=quiet_at,
         settle=20.0,
     )
@@ -161,6 +163,23 @@ def _faults(rng: random.Random, clients: list[str], begin: float, end: float) ->
                     fault.nodes, fault.values = [], values
             faults.append(fault)
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def _errors(seed: int, begin: float, end: float) -> list[Fault]:
+    """A disk that fails for a moment, with power lost soon after, or not. Chance of its own, so that what a seed stood
+    for before there were such faults it still stands for, but for these."""
+    rng = random.Random(f"broker/{seed}/errors")
+    faults: list[Fault] = []
+    if rng.random() < 0.25:
+        for _ in range(rng.choice((1, 2, 3))):
+            at = rng.uniform(begin, end - 0.2)
+            duration = min(end - at, rng.choice((0.02, 0.1, 0.4)))
+            faults.append(Fault(at, "disk_error", [BROKER], duration, values={"chance": rng.choice((0.2, 0.5, 1.0))}))
+            if rng.random() < 0.5:
+                later = min(at + duration * rng.uniform(0.5, 2.0), end - 0.1)
+                values = {"power": float(rng.random() < 0.8), "silent": 0.0}
+                faults.append(Fault(later, "crash", [BROKER], rng.choice((0.02, 0.1)), values=values))
+    return faults
 
 
 BROKER_PROFILE = Profile("broker", broker_plan, (), rules=RULES)

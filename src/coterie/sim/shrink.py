@@ -1,7 +1,7 @@
 """Shrinking: the smallest plan, as far as patience goes, that still violates the same property.
 
-Faults and bursts are dropped in halves, then quarters and so on down to single ones; then members; then what is left is
-made shorter and simpler. Each try is a whole run, so the result is exact.
+Faults, bursts and actions are dropped in halves, then quarters and so on down to single ones; members one by one; then
+what is left is made shorter and simpler. Each try is a whole run, so the result is exact.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from coterie.sim.plan import Burst, Fault, Plan
+from coterie.sim.plan import Action, Burst, Fault, Plan
 from coterie.sim.stream import Limits
 
 T = TypeVar("T")
@@ -44,7 +44,8 @@ class Shrinker:
         before = -1
         while before != plan.size and self._tries < self._tries_max:
             before = plan.size
-            for step in (self._drop_faults, self._drop_bursts, self._drop_members, self._shorten, self._simplify):
+            steps = self._drop_faults, self._drop_bursts, self._drop_members, self._drop_actions
+            for step in (*steps, self._shorten, self._simplify):
                 plan = step(plan)
                 progress(self._tries, plan)
         return Shrunk(plan, self._property, self._tries)
@@ -66,6 +67,12 @@ class Shrinker:
             return replace(plan, bursts=bursts)
 
         return with_bursts(self._fewer(plan.bursts, with_bursts))
+
+    def _drop_actions(self, plan: Plan) -> Plan:
+        def with_actions(actions: list[Action]) -> Plan:
+            return replace(plan, actions=actions)
+
+        return with_actions(self._fewer(plan.actions, with_actions))
 
     def _fewer(self, items: list[T], make: Callable[[list[T]], Plan]) -> list[T]:
         """Drop as many items as possible, in ever smaller pieces."""

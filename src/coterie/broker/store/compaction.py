@@ -20,7 +20,7 @@ from coterie.broker.store.operations import CONTENT_ONLY, Dequeue, Enqueue, Name
 from coterie.broker.store.scan import Record, Scanner
 from coterie.broker.store.segment import REFERENCE_SIZE, Segment
 from coterie.broker.store.settings import StoreSettings
-from coterie.errors import DiskError
+from coterie.errors import DiskError, NoSuchFile
 from coterie.log import Log
 from coterie.runtime.base import Buffer
 
@@ -36,6 +36,8 @@ class Compactor:
         self._index = index
         self._secret = secret
         self._incarnation = incarnation
+        self._strays: list[str] = []
+        """Files that should be gone, and may not be: nothing else is removed before they are."""
         self._looked = -1
         """How often segments had come or gone when small ones were last looked for."""
         self.rewritten = 0
@@ -50,9 +52,9 @@ class Compactor:
             id = next(iter(index.ripe))
             del index.ripe[id]
             segment = index.get(id)
-            if segment is None or not segment.sealed:
+            if segment is None or not self._free(segment):
                 continue
-            if segment.useless:
+            if segment.useless or (segment.given_up and not segment.unreadable):
                 return [segment]
             if not segment.unreadable and segment.garbage >= settings.compact_garbage * segment.size:
                 return self._run(id)
@@ -60,6 +62,11 @@ class Compactor:
             return None
         self._looked = index.changes
         return self._small()
+
+    @staticmethod
+    def _free(segment: Segment) -> bool:
+        """Whether it may go, or be written anew: not as long as its header is needed."""
+        return segment.sealed and (segment.after is None or not segment.after.given_up)
 
     def _run(self, id: int) -> list[Segment]:
         """The segment with the neighbours that are light enough to go into the same file."""
@@ -81,14 +88,15 @@ class Compactor:
     def _light(self, segment: Segment) -> bool:
         small = 4 * segment.size <= self._settings.segment_bytes
         light = segment.garbage >= self._settings.compact_garbage * segment.size
-        return segment.sealed and not segment.unreadable and (small or light)
+        return self._free(segment) and not segment.unreadable and (small or light)
 
     def _small(self) -> list[Segment] | None:
         """A row of small ones, as many restarts leave them."""
         row: list[Segment] = []
         total = 0
         for segment in self._index.segments:
-            small = segment.sealed and not segment.unreadable and 4 * segment.size <= self._settings.segment_bytes
+            small = 4 * segment.size <= self._settings.segment_bytes
+            small = small and self._free(segment) and not segment.unreadable
             if not small or total + segment.needed > self._settings.segment_bytes:
                 row, total = [], 0
             if small:
@@ -101,28 +109,51 @@ class Compactor:
     # How.
 
     async def compact(self, run: list[Segment]) -> None:
-        """Raises DiskError; then everything is as before."""
+        """Raises DiskError; then everything that is not done is as before."""
+        await self._sweep()
         if len(run) == 1 and run[0].useless:
-            self._swap(run, None, {}, ())
-        else:
-            settled = [segment.id for segment in self._index.segments if segment.sealed]
-            self._index.killed = []
-            try:
-                copy = await _Copy(self._files, self._settings, self._index, self._secret, self._incarnation).make(run)
-                if copy is None:
-                    return
-                for first, last in self._index.killed:
-                    copy.segment.kill(first, last)
-            finally:
-                self._index.killed = None
-            new = copy.segment if copy.size else None
-            self._swap(run, new, copy.saved, settled)
+            await self._drop(run)
+            return
+        settled = [segment.id for segment in self._index.segments if segment.sealed]
+        self._index.killed = []
+        try:
+            parts = self._files, self._settings, self._index, self._secret, self._incarnation, self._strays
+            copy = await _Copy(*parts).make(run)
+            if copy is None:
+                return
+            for first, last in self._index.killed:
+                copy.segment.kill(first, last)
+        finally:
+            self._index.killed = None
+        if not copy.size:
+            await self._drop(run)
+            return
+        self._swap(run, copy.segment, copy.saved, settled)
+        self._strays += [segment.name for segment in run]
+        self.removed += len(run)
+        try:
+            await self._sweep()
+        except DiskError as error:  # recovery would, by their names; but only as long as the new one is there
+            log.warning("old segments cannot be removed", files=self._strays, error=error)
+
+    async def _drop(self, run: list[Segment]) -> None:
+        """Nothing of them is needed. Each is forgotten when its file is gone: what says of its messages that they left
+        is kept until then."""
         for segment in run:
+            await self._remove(segment.name)
             self.removed += 1
-            try:
-                await self._files.remove(segment.name)
-            except DiskError as error:  # recovery will: its name says that it does not count any more
-                log.warning("an old segment cannot be removed", file=segment.name, error=error)
+            self._swap([segment], None, {}, ())
+
+    async def _sweep(self) -> None:
+        while self._strays:
+            await self._remove(self._strays[0])
+            del self._strays[0]
+
+    async def _remove(self, name: str) -> None:
+        try:
+            await self._files.remove(name)
+        except NoSuchFile:
+            pass
 
     def _swap(self, run: list[Segment], new: Segment | None, saved: dict[Key, Saved], settled: Sequence[int]) -> None:
         index = self._index
@@ -135,6 +166,8 @@ class Compactor:
         index.replace(run, new)
         index.move_saved(run, new, saved)
         index.forget_needs(ids, None if new is None else new.id, settled)
+        for segment in run:
+            index.settle_end(segment)
         if new is not None:
             index.check(new)
 
@@ -142,12 +175,22 @@ class Compactor:
 class _Copy:
     """What must be kept of some segments, as one new file."""
 
-    def __init__(self, files: Files, settings: StoreSettings, index: Index, secret: bytes, incarnation: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        settings: StoreSettings,
+        index: Index,
+        secret: bytes,
+        incarnation: int,
+        strays: list[str],
+    ) -> None:
         self._files = files
         self._settings = settings
         self._index = index
         self._secret = secret
         self._incarnation = incarnation
+        self._strays = strays
+        """Files that it could not remove."""
         self.saved: dict[Key, Saved] = {}
         self.size = 0
         self.segment: Segment
@@ -176,7 +219,9 @@ class _Copy:
             await self._put_saves()
             if self.size:
                 await self._files.sync(self._temporary)
+                self._strays.append(str(name))  # if that fails, it may have happened all the same
                 await self._files.replace(self._temporary, str(name))
+                self._strays.remove(str(name))
         except DiskError:
             await self._remove()
             raise
@@ -190,8 +235,10 @@ class _Copy:
     async def _remove(self) -> None:
         try:
             await self._files.remove(self._temporary)
-        except DiskError:  # it was not made, or recovery will remove it
+        except NoSuchFile:
             pass
+        except DiskError:  # the next copy may have the same name
+            self._strays.append(self._temporary)
 
     async def _copy(self, run: list[Segment], ids: list[int]) -> bool:
         for segment in run:

@@ -70,6 +70,14 @@ class Index:
         self._firsts = [segment.first for segment in self.segments]
         self.changes += 1
 
+    def settle_end(self, segment: Segment) -> None:
+        """Nothing comes back behind its end: whose header told where that is may go."""
+        segment.given_up = False
+        for other in self.segments:
+            if other.after is segment:
+                other.after = None
+                self.check(other)
+
     @property
     def memory(self) -> int:
         """About how many bytes it takes."""

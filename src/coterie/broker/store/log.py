@@ -63,6 +63,8 @@ class LogStore(Store):
         self._unit = Unit(1)
         self._depth = 0
         """Of `begin` without `end`."""
+        self._leaving: set[int] = set()
+        """Messages of which a unit that has ended says that they are gone, and that is not synced yet."""
         self._scheduled = False
         self._queues: dict[Queue, QueueMarks] = {}
         self._known: dict[tuple[str, str, int], QueueMarks] = {}
@@ -236,7 +238,11 @@ class LogStore(Store):
         self._told()
 
     def _refer(self, queue: Name, entries: Sequence[Entry]) -> list[Entry]:
-        """Those whose content the log has already refer to it; gives the others that must be stored."""
+        """Those whose content the log has already refer to it; gives the others that must be stored.
+
+        A content is referred to only as long as its own message is there: a reference behind its dequeue would find
+        nothing after a restart, and nothing now if the dequeue is synced first. In this unit, dequeues come last."""
+        unit = self._open_unit()
         fresh: list[Entry] = []
         shared: list[Entry] = []
         contents: list[int] = []
@@ -246,13 +252,13 @@ class LogStore(Store):
             if message is None or not message.persistent:
                 continue
             content = message.stored
-            if content and (content >= unwritten or self.index.find(content) is not None):
+            gone = content in self._leaving or content in self.index.orphans
+            if content and not gone and (content >= unwritten or self.index.find(content) is not None):
                 shared.append(entry)
                 contents.append(content)
             else:
                 fresh.append(entry)
         if shared:
-            unit = self._open_unit()
             first = self._next_number
             for number, entry in enumerate(shared, first):
                 entry.stored = number
@@ -322,6 +328,7 @@ class LogStore(Store):
             return
         unit.upto = self.writer.written
         unit.next_number = self._next_number
+        self._leaving.update(unit.dead)
         self.writer.add(unit)
         self._unit = Unit(self._next_number)
 
@@ -354,6 +361,8 @@ class LogStore(Store):
             self._runtime.call_soon(self._turn_over)
 
     def _synced(self, units: list[Unit]) -> None:
+        for unit in units:
+            self._leaving.difference_update(unit.dead)
         if self._runtime.trace.on:
             self._runtime.trace.emit("synced", last=self.writer.synced)
         self._compact_soon()

@@ -75,6 +75,8 @@ class Recovery:
             if size < limit:
                 self._damaged(f"{name} at {size}: {limit - size} bytes are missing")
             await self._read(name, min(size, limit, _MOST_BYTES), last=at == len(segments) - 1)
+            if name.id in limits:
+                await self._settle_end(str(name), size, limit)
         self._settle_contents()
         self._settle_saved()
         self._settle_queues()
@@ -118,7 +120,24 @@ class Recovery:
             self.secret = self.secret or header.secret
             if not header.rewritten and header.previous in plain:
                 limits[header.previous] = header.previous_size
+        while kept and await self._hollow(*kept[-1]):
+            # Its making was interrupted: the one before is where the last run of the node ended.
+            name, size = kept.pop()
+            await self._discard(str(name), size)
         return kept, limits
+
+    async def _hollow(self, name: SegmentName, size: int) -> bool:
+        """Whether nothing in it can be read."""
+        scanner = Scanner(self._files, str(name), size, self.secret, self._settings.read_bytes, [])
+        await scanner.open()
+        return scanner.header is None and await scanner.next() is None
+
+    async def _settle_end(self, name: str, size: int, limit: int) -> None:
+        """What is behind the end was given up, and written again: it must not come back when the segment that says so
+        is gone. Perhaps it was cut off, and that not synced."""
+        if size > limit:
+            await self._files.truncate(name, limit)
+        await self._files.sync(name)
 
     # What is in them.
 
@@ -142,16 +161,12 @@ class Recovery:
             self._apply(record, bad, segment)
         for at, what in damage:
             self._damaged(f"{text} at {at}: {what}")
-        empty = scanner.at <= HEADER_SIZE
-        if header is None and not (last and empty):
+        if header is None:
             self._damaged(f"{text} at 0: the header is damaged")
-        if scanner.tail and not last:
-            self._damaged(f"{text} at {scanner.at}: {scanner.tail} bytes are no record")
-        if last and header is None and empty:
-            await self._discard(text, size)
-            self._index.replace([segment], None)
-        elif last:
+        if last:
             await self._cut(scanner, text)
+        elif scanner.tail:
+            self._damaged(f"{text} at {scanner.at}: {scanner.tail} bytes are no record")
         segment.size = scanner.at
         segment.sealed = True
 
@@ -180,7 +195,7 @@ class Recovery:
         await self._files.sync(name)
 
     async def _discard(self, name: str, size: int) -> None:
-        """Nothing in the last file can be read: its making was interrupted. If there is much in it, it is kept."""
+        """Nothing in the last file can be read. If there is much in it, it is kept."""
         if size <= _WORTHLESS:
             await self._files.remove(name)
         else:

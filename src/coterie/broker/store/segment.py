@@ -34,9 +34,9 @@ class Segment:
     """One file of the log."""
 
     __slots__ = (
-        "_base", "_crcs", "_numbers", "_offsets", "_sizes", "dequeue_bytes", "first", "generation", "id", "keys",
-        "last", "live", "live_bytes", "mark", "name", "named", "needs", "newest", "saved_bytes", "sealed", "size",
-        "slack", "unreadable"
+        "_base", "_crcs", "_numbers", "_offsets", "_sizes", "after", "dequeue_bytes", "first", "generation", "given_up",
+        "id", "keys", "last", "live", "live_bytes", "mark", "name", "named", "needs", "newest", "saved_bytes",
+        "sealed", "size", "slack", "unreadable"
     )  # fmt: skip
 
     def __init__(self, id: int, last: int, generation: int, name: str, mark: bytes, first: int) -> None:
@@ -50,6 +50,10 @@ class Segment:
         self.size = 0
         self.sealed = False
         """Nothing is appended any more, and everything is synced."""
+        self.given_up = False
+        """It was given up before its end: what is behind `size` may still be on disk, or come back."""
+        self.after: Segment | None = None
+        """The one that was given up before it was begun: its own header alone tells where that one ends."""
         self.named: set[int] = set()
         """Queues whose name stands in it."""
         self._base = first

@@ -19,8 +19,8 @@ class Unit:
     """One record in the making."""
 
     __slots__ = (
-        "_dead", "_dequeue_size", "_enqueues", "_heads", "_keys", "_placed", "_ranges", "_references", "atomic",
-        "content_size", "contents", "first", "next_number", "queues", "size", "upto"
+        "_dequeue_size", "_enqueues", "_heads", "_keys", "_placed", "_ranges", "_references", "atomic",
+        "content_size", "contents", "dead", "first", "next_number", "queues", "size", "upto"
     )  # fmt: skip
 
     def __init__(self, first: int) -> None:
@@ -37,10 +37,11 @@ class Unit:
         self.content_size = 0
         self.queues: dict[int, Name] = {}
         """Those that it names by id."""
+        self.dead: list[int] = []
+        """Messages that leave by it: after everything else that it says."""
         self._heads: list[bytes] = []
         self._enqueues: list[tuple[Sequence[int], Sequence[int]]] = []
         self._references: list[tuple[int, Sequence[int]]] = []
-        self._dead: list[int] = []
         self._ranges: list[tuple[int, int]] = []
         self._dequeue_size = 0
         self._keys: list[tuple[Key, int, bool]] = []
@@ -48,7 +49,7 @@ class Unit:
 
     @property
     def empty(self) -> bool:
-        return not (self._heads or self._dead)
+        return not (self._heads or self.dead)
 
     # What it is told.
 
@@ -69,7 +70,7 @@ class Unit:
         self.size += len(head)
 
     def dequeue(self, numbers: Sequence[int]) -> None:
-        self._dead += numbers
+        self.dead += numbers
         self.size += 16
 
     def save(self, key: Key, head: bytes, deleted: bool) -> None:
@@ -84,8 +85,8 @@ class Unit:
         heads = [ATOMIC_HEAD] if self.atomic else []
         heads += [queue.encode() for id, queue in self.queues.items() if id not in segment.named]
         heads += self._heads
-        if self._dead:
-            self._ranges = ranges_of(sorted(self._dead))
+        if self.dead:
+            self._ranges = ranges_of(sorted(self.dead))
             head = Dequeue(self._ranges).encode()
             self._dequeue_size = len(head)
             heads.append(head)

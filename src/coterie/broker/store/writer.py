@@ -20,6 +20,7 @@ from coterie.broker.store.segment import Segment
 from coterie.broker.store.settings import StoreSettings
 from coterie.broker.store.unit import Unit
 from coterie.durations import Durations
+from coterie.errors import NoSuchFile
 from coterie.log import Log
 from coterie.runtime.base import Buffer, Runtime, Timer
 
@@ -91,6 +92,8 @@ class Writer:
         """The reserve is being made, or will be tried again."""
         self._synced_size = 0
         self._previous = (0, 0)
+        self._given_up: Segment | None = None
+        """The segment before the next one, if it was given up."""
 
     # What is to be written.
 
@@ -158,6 +161,7 @@ class Writer:
         first = self._pending[0].first
         name = str(SegmentName(id, id, 0))
         segment = Segment(id, id, 0, name, mark_of(self.secret, name), first)
+        segment.after = self._given_up
         self._index.add(segment)
         self.active = segment
         self._synced_size = 0
@@ -232,7 +236,7 @@ class Writer:
         assert segment is not None
         if error is None:
             segment.sealed = True
-            self._previous = segment.id, segment.size
+            self._previous, self._given_up = (segment.id, segment.size), None
             self.active = None
         self._sync_ended(error)
         if error is None:
@@ -299,19 +303,54 @@ class Writer:
             return
         units, self._unsynced = self._unsynced, []
         self._pending[:0] = units
-        self._broken = False
+        broken, self._broken = self._broken, False
         self.active = None
-        if self._synced_size:
-            if units:
-                segment.cut(units[0].first)
-            segment.size = self._synced_size
-            segment.sealed = True
-            self._runtime.disk.truncate(self._path(segment), segment.size, lambda _: None)
-        else:
+        if not self._synced_size:
             self._index.replace([segment], None)
             self._index.move_saved([segment], None, {})
-            self._runtime.disk.remove(self._path(segment), lambda _: None)
-        self._previous = segment.id, self._synced_size
+            self._paused = True
+            self._discard(self._path(segment))
+            return
+        self._previous, self._given_up = (segment.id, self._synced_size), None
+        if units:
+            segment.cut(units[0].first)
+        segment.size = self._synced_size
+        segment.sealed = True
+        if units or broken:
+            self._given_up = segment
+            segment.given_up = True
+            self._cut_off(segment)
+
+    def _discard(self, path: str) -> None:
+        """Nothing of it is synced: it goes, and for good, before another segment is begun. No header would tell that it
+        does not count."""
+
+        def removed(error: Exception | None) -> None:
+            if error is not None and not isinstance(error, NoSuchFile):
+                self._runtime.call_later(self._settings.retry_interval, self._discard, path)
+                return
+            self._paused = False
+            self.flush()
+
+        self._runtime.disk.remove(path, removed)
+
+    def _cut_off(self, segment: Segment) -> None:
+        """If the disk does that, and syncs it, nothing behind the end comes back; if not, compaction writes it anew."""
+        disk, path = self._runtime.disk, self._path(segment)
+
+        def truncated(error: Exception | None) -> None:
+            if error is None:
+                disk.sync(path, ended)
+            else:
+                ended(error)
+
+        def ended(error: Exception | None) -> None:
+            if error is None:
+                self._index.settle_end(segment)
+            else:
+                self._index.ripe[segment.id] = None
+
+        disk.truncate(path, segment.size, truncated)
 
     def _accepted(self) -> None:
         """A sync has succeeded; an append alone proves nothing, for the disk may find out later that it is full."""

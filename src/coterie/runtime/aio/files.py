@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.errors import DiskError
+from coterie.errors import DiskError, NoSuchFile
 from coterie.runtime.base import Buffer
 
 MOST_OPEN = 256
@@ -178,7 +178,11 @@ class Folder:
     def remove(self, name: str) -> None:
         path = self._locate(name)
         try:
-            os.unlink(path)
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                _sync_folder(path.parent)  # it may be gone since a removal of which only this failed
+                raise
             with self._lock:
                 gone = self._open.pop(name, None)
             if gone is not None:
@@ -255,7 +259,7 @@ def disk_error(name: str, error: OSError) -> DiskError:
     if error.errno in _NO_ROOM:
         return DiskError(f"{name}: the disk is full: free some space, nothing was written")
     if error.errno == errno.ENOENT:
-        return DiskError(f"{name}: no such file")
+        return NoSuchFile(f"{name}: no such file")
     return DiskError(f"{name}: {error.strerror or error}")
 
 
