@@ -243,21 +243,18 @@ def encode_publish(routed: Routed, out: list[Buffer]) -> Kind:
 
 def encode_fanout(routed: Routed, out: list[Buffer]) -> None:
     """For any number of queues: who gets which, then each message once."""
-    table: dict[int, int] = {}
-    distinct: list[Message] = []
+    table: dict[Message, int] = {}
     for messages in routed.values():
         for message in messages:
-            if id(message) not in table:
-                table[id(message)] = len(distinct)
-                distinct.append(message)
+            table.setdefault(message, len(table))
     lists = b"".join(
         _QUEUE.pack(queue.incarnation)
         + _COUNT.pack(len(messages))
-        + _numbers("I", [table[id(message)] for message in messages])
+        + _numbers("I", [table[message] for message in messages])
         for queue, messages in routed.items()
     )
     out += (_COUNT.pack(len(lists)), lists)
-    encode_messages(distinct, out)
+    encode_messages([*table], out)
 
 
 def read_queue(data: memoryview, at: int) -> tuple[int, int]:
