@@ -39,8 +39,8 @@ class RecoveredEntry:
     size: int
     stored: int
     """The store's reference, for `Entry.stored`."""
-    ttl: float | None = None
-    """Seconds that it has left, if it may expire; below zero: it has expired."""
+    expires: float | None = None
+    """When, in the time of the calendar, if it may."""
     mark: int | str | None = None
     """What `Entry.mark` was."""
 

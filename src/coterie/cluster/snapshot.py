@@ -199,7 +199,7 @@ def outline(broker: Broker, handler: MessageHandler) -> Json:
 
 
 def chunks(found: Cut, now: float) -> Iterator[bytes]:
-    """`now`: the sender's clock, for what is left of each message's time. A message that is in several queues is told
+    """`now`: the time at the cut, for what is left of each message's time. A message that is in several queues is told
     once, and then only where it was told."""
     told: dict[Message, Place] = {}
     for number, entries in found.queues:

@@ -41,6 +41,7 @@ class Standing:
         status = Status(
             core.progress, core.cluster, core.voters, core.settings.size, live, core.damaged, core.updating,
             core.broker.empty, core.versions.newest, core.versions.spoken, core.settings.dispatch, core.era,
+            core.time.now(),
         )  # fmt: skip
         core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
 
@@ -104,6 +105,9 @@ class Standing:
             core.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
             core.era = Era.of(core.channel.view, core.channel.view.members)
             core.versions.begin(self._statuses, found.in_step)
+            core.versions.settle(core.voters, [member.name for member in core.in_step])
+            if core.versions.spoken >= wire.LOG_TIME:
+                core.time.begin(self._statuses[found.source].time)
             core.serve()
         else:
             assert core.update is not None

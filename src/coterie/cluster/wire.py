@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.publish import Routed
 
-VERSION = 2
+VERSION = 3
 """The newest version of events that this code speaks."""
 OLDEST = 1
 """And the oldest: a cluster can be upgraded from there, one broker after the other."""
@@ -32,6 +32,8 @@ OLDEST = 1
 
 LEASES = 2
 """The version from which on there are leases."""
+LOG_TIME = 3
+"""The version from which on messages expire by the time of the log (log_time.py)."""
 
 
 class Kind(IntEnum):
@@ -107,6 +109,7 @@ class Head(NamedTuple):
     """Of the sender's events, from 1; 0: it is none of those that must come in a row."""
     on_disk: bool
     """The sender waits until it is on disk."""
+    version: int = OLDEST
 
 
 def head(kind: Kind, wall: float, number: int, on_disk: bool = False, version: int = OLDEST) -> bytes:
@@ -120,7 +123,7 @@ def read_head(data: memoryview) -> Head:
             raise TooNew(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}: upgrade it")
         if version < OLDEST:
             raise Malformed(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}")
-        return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK)
+        return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK, version)
     except (struct.error, KeyError) as error:
         raise Malformed(f"no event: {error}") from None
 

@@ -74,7 +74,7 @@ class LogStore(Store):
         self._runtime.spawn(self._recover(done))
 
     async def _recover(self, done: Callable[[Recovered | Exception], None]) -> None:
-        recovery = Recovery(self._files, self._settings, self.index, self._runtime.wall())
+        recovery = Recovery(self._files, self._settings, self.index)
         try:
             await recovery.run()
         except DiskError as error:
@@ -418,8 +418,8 @@ class LogStore(Store):
         times = [entry.expires for entry in entries]
         if times.count(None) == len(times):
             return None
-        shift = self._runtime.wall() - self._runtime.now()
-        return [0 if time is None else max(1, int((time + shift) * 1000)) for time in times]
+        lead = entries[0].queue.cluster.lead()
+        return [0 if time is None else max(1, round((time + lead) * 1000)) for time in times]
 
     # Cleaning up.
 
