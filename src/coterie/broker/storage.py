@@ -96,6 +96,10 @@ class Store(QueueObserver, ABC):
     def synced(self) -> int:
         """The place up to which the log is durable."""
 
+    def unsynced(self) -> int:
+        """Bytes that the store was told, and that are not durable yet: they are in memory."""
+        return 0
+
     @abstractmethod
     def when_synced(self, upto: int, done: Callable[[], None]) -> None:
         """Call once `synced()` is at least `upto`: at once if it is, else later, in the order of the places."""

@@ -23,6 +23,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
+from coterie.cluster.alarms import Alarms
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
 from coterie.cluster.forget import Forgetting
@@ -40,6 +41,7 @@ from coterie.cluster.sending import ALARM, Sending
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.standing import Standing
 from coterie.cluster.status import ClusterStatus, describe
+from coterie.cluster.stepping_back import SteppingBack
 from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
@@ -122,6 +124,8 @@ class Core(Receiver):
         self.standing = Standing(self)
         self.disks = Disks(self)
         self.everywhere = Everywhere(self)
+        self.alarms = Alarms(self)
+        self.stepping = SteppingBack(self)
         self.time = LogTime(runtime)
         self._wall: float | None = None
         self.last_wall = 0.0
@@ -147,6 +151,8 @@ class Core(Receiver):
         self.update: Update | None = None
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
         self.interface.attach(broker, self.handler.peer(self.us))
+        self.alarms.attach(broker)
+        self.stepping.attach(broker)
         broker.set_alarm(ALARM, True)
 
     def recovered(self, record: dict[str, object] | None) -> None:
@@ -367,6 +373,8 @@ class Core(Receiver):
             self.words.ping(number, self.in_step)
             self.disks.tell(self.servants)
             self.everywhere.tell()
+            self.alarms.tell()
+            self.stepping.look()
 
     # Views.
 
@@ -464,6 +472,25 @@ class Core(Receiver):
         self.lease.stop()
         self.sending.alarm()
         self._cut_off(self.why)
+
+    def step_back(self, why: str) -> None:
+        """Others go on without this broker, and it knows. What it has is what the log says up to here."""
+        log.error("this broker steps back until it can be updated", why=why)
+        self.why = why
+        if self.updating:
+            self.state, self.progress = State.JOINING, self._goal
+        else:
+            self.state = State.STRANDED
+            self._save()
+        self.lease.stop()
+        self.stop_filling()
+        self.update = None
+        self.sending.alarm()
+        self._cut_off(why)
+        self.sending.begin_anew()
+        self.interface.attach(self.broker, self.handler.peer(self.us))
+        self._count_voters()
+        self.told_of_change()
 
     def _strand(self) -> None:
         self.state = State.STRANDED

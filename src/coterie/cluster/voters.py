@@ -80,13 +80,15 @@ class Status:
     era: Era = Era()
     time: float = 0.0
     """What time of the log it is to that broker."""
+    unwell: bool = False
+    """Its disk takes nothing: it is not to be updated."""
 
     def to_json(self) -> dict[str, object]:
         return {
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
-            "dispatch": self.dispatch, "era": self.era.to_json(), "time": self.time,
+            "dispatch": self.dispatch, "era": self.era.to_json(), "time": self.time, "unwell": self.unwell,
         }  # fmt: skip
 
     @classmethod
@@ -119,6 +121,7 @@ class Status:
             str(raw.get("dispatch")),
             Era.from_json(raw.get("era")),
             time,
+            bool(raw.get("unwell")),
         )
 
 

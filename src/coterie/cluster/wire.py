@@ -34,6 +34,8 @@ LEASES = 2
 """The version from which on there are leases."""
 LOG_TIME = 3
 """The version from which on messages expire by the time of the log (log_time.py)."""
+STEPPING_BACK = 3
+"""The version from which on a broker may step back (stepping_back.py)."""
 
 
 class Kind(IntEnum):
@@ -72,6 +74,8 @@ class Kind(IntEnum):
     """It has got everything, and is in step."""
     HERE = 26
     """Nothing: when a majority holds it, a majority is in the view in which it was sent."""
+    BACK = 27
+    """A broker whose disk lags behind leaves those in step; since version 3."""
     VOTER = 23
     """A name is a voter from now on."""
     FORGET = 22

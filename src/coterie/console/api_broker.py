@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
@@ -41,7 +42,7 @@ async def overview(ask: Ask) -> web.Response:
     }  # fmt: skip
     if whole:
         shape["listeners"] = _listeners(ask)
-        shape["alarms"] = [name for name, on in context.broker.alarms.items() if on]
+        shape["alarms"] = context.broker.shown_alarms
         shape["churn"] = {"connections_accepted": context.amqp.accepted, "turned_away": context.amqp.turned_away}
     return answer(shape)
 
@@ -117,11 +118,22 @@ async def cluster_name(ask: Ask) -> web.Response:
 
 
 async def alarms(ask: Ask) -> web.Response:
-    on = [name for name, raised in ask.context.broker.alarms.items() if raised]
-    if not on:
+    """Of all brokers of the cluster: they count here, too."""
+    broker = ask.context.broker
+    found = {ask.context.name: broker.alarms_on, **broker.alarms_elsewhere}
+    return _alarms(found, broker.blocked)
+
+
+async def local_alarms(ask: Ask) -> web.Response:
+    on = ask.context.broker.alarms_on
+    return _alarms({ask.context.name: on}, f"low on {' and '.join(on)}")
+
+
+def _alarms(found: Mapping[str, Sequence[str]], reason: str) -> web.Response:
+    shapes = [{"node": node, "resource": name} for node, on in sorted(found.items()) for name in on]
+    if not shapes:
         return answer({"status": "ok"})
-    shapes = [{"node": ask.context.name, "resource": name} for name in on]
-    return answer({"status": "failed", "reason": f"low on {' and '.join(on)}", "alarms": shapes}, 503)
+    return answer({"status": "failed", "reason": reason, "alarms": shapes}, 503)
 
 
 async def port_listener(ask: Ask) -> web.Response:
@@ -171,7 +183,7 @@ ROUTES: list[Route] = [
     ("GET", "/api/whoami", whoami),
     ("GET", "/api/cluster-name", cluster_name),
     ("GET", f"{CHECKS}/alarms", alarms),
-    ("GET", f"{CHECKS}/local-alarms", alarms),
+    ("GET", f"{CHECKS}/local-alarms", local_alarms),
     ("GET", f"{CHECKS}/port-listener/{{port}}", port_listener),
     ("GET", f"{CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
     ("GET", f"{CHECKS}/virtual-hosts", virtual_hosts),

@@ -347,6 +347,9 @@ class LogStore(Store):
     def synced(self) -> int:
         return self.writer.synced
 
+    def unsynced(self) -> int:
+        return self.writer.held + self._unit.size
+
     def when_synced(self, upto: int, done: Callable[[], None]) -> None:
         self.writer.when_synced(upto, done)
         if upto > self.writer.synced and not self._scheduled:
