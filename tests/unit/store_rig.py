@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from coterie.amqp.properties import Properties
+from coterie.broker.cluster import Cluster, NullCluster
 from coterie.broker.entry import Entry
 from coterie.broker.message import Message, make_message
 from coterie.broker.observer import Reason
@@ -56,6 +57,12 @@ class Line:
     @property
     def queue(self) -> Queue:
         return cast(Queue, self)
+
+    @property
+    def cluster(self) -> Cluster:
+        cluster = NullCluster()
+        cluster.start(self.store._runtime)
+        return cluster
 
     def put(self, *messages: Message, expires: float | None = None, mark: int | str | None = None) -> list[Entry]:
         entries = []

@@ -140,8 +140,8 @@ def test_a_message_that_may_expire_has_the_rest_of_its_time_after_a_restart() ->
     host.run(4)
     found = host.crash(line)
     _, (mortal, immortal) = found.queues["/", "q", 1]
-    assert mortal.ttl == pytest.approx(6, abs=0.2)
-    assert immortal.ttl is None
+    assert mortal.expires == pytest.approx(host.runtime.wall() + 6, abs=0.2)
+    assert immortal.expires is None
 
 
 def test_saved_records_survive_the_latest_value_of_each_and_deleted_ones_do_not() -> None:

@@ -305,7 +305,7 @@ class Connection(StreamHandler, FrameHandler):
         if reason and "alarm" not in self.throttle.reasons:
             self.throttle.pause("alarm")
             if self.can("connection.blocked"):
-                self.send("connection.blocked", reason=reason)
+                self.send("connection.blocked", reason=_brief(reason))
 
     def alarm_over(self) -> None:
         if "alarm" in self.throttle.reasons:
@@ -468,6 +468,11 @@ def certified_name(subject: tuple[tuple[str, str], ...], form: str) -> str | Non
     if form == "distinguished_name":
         return ",".join(f"{name}={value}" for name, value in subject)
     return next((value for name, value in subject if name == "commonName"), None)
+
+
+def _brief(reason: str) -> str:
+    """As much of it as a short string holds: names of brokers may be long, and many."""
+    return reason.encode("utf-8", "surrogateescape")[:255].decode("utf-8", "ignore")
 
 
 def _reasons(error: ProtocolError, ids: bytes) -> dict[str, Value]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
+from functools import cached_property
 from typing import Any, cast
 
 from coterie.bench.broker_clients import BODY, PREFETCH, Client, Consumer, Publisher, connected
@@ -36,10 +38,10 @@ class Connection(Client):
     server = ""
     """Its name."""
 
-    @property
+    @cached_property
     def inbox(self) -> str:
-        """Where answers come."""
-        return f"_INBOX.{id(self)}"
+        """Where answers come: no other connection's, of this process or another one."""
+        return f"_INBOX.{secrets.token_hex(8)}"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

@@ -54,7 +54,13 @@ class Broker:
         """Some of what the store had is lost."""
         self.records: dict[tuple[str, str], Record] = {}
         """Records of kinds that are not the broker's own, as they were recovered: users and the like."""
+        self.name = ""
+        """In a cluster, for others; nothing: it stands alone."""
         self.alarms: dict[str, bool] = {DISK: False, MEMORY: False}
+        self.alarms_elsewhere: dict[str, tuple[str, ...]] = {}
+        """In a cluster, those of other brokers, by name: they count here too."""
+        self.blocked = ""
+        """Why publishers are to wait; nothing if they are not."""
         self.record_changed: list[Callable[[str, str, Record | None], None]] = []
         """Called with kind, key and the record, or None if it is gone."""
         self.observers: list[QueueObserver] = []
@@ -230,10 +236,15 @@ class Broker:
     # Alarms.
 
     @property
-    def blocked(self) -> str:
-        """Why publishers are to wait; nothing if they are not."""
-        reasons = [name for name, on in self.alarms.items() if on]
-        return f"low on {' and '.join(reasons)}" if reasons else ""
+    def alarms_on(self) -> tuple[str, ...]:
+        """Those of this broker."""
+        return tuple(name for name, on in self.alarms.items() if on)
+
+    @property
+    def shown_alarms(self) -> list[str]:
+        """Of all brokers that count, and whose they are."""
+        elsewhere = sorted(self.alarms_elsewhere.items())
+        return [*self.alarms_on, *(f"{alarm} at {name}" for name, alarms in elsewhere for alarm in alarms)]
 
     def watch_alarms(self, listener: Callable[[str], None]) -> None:
         """It is called with `blocked` whenever that changes."""
@@ -247,6 +258,22 @@ class Broker:
             return
         self.alarms[name] = on
         log.warning("alarm" if on else "alarm is over", what=name)
+        self._alarms_changed()
+
+    def set_alarms_of(self, name: str, alarms: Sequence[str]) -> None:
+        """Another broker of the cluster has these, and no others."""
+        before = self.alarms_elsewhere.pop(name, ())
+        if alarms:
+            self.alarms_elsewhere[name] = tuple(alarms)
+        if before != tuple(alarms):
+            log.warning("alarm of another broker", broker=name, what=" and ".join(alarms) or "none any more")
+            self._alarms_changed()
+
+    def _alarms_changed(self) -> None:
+        at = f" at {self.name}" if self.name else ""
+        low = [f"low on {' and '.join(self.alarms_on)}{at}"] if self.alarms_on else []
+        low += [f"low on {' and '.join(alarms)} at {name}" for name, alarms in sorted(self.alarms_elsewhere.items())]
+        self.blocked = ", ".join(low)
         for listener in list(self._alarm_listeners):
             listener(self.blocked)
 

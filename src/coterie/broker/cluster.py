@@ -83,6 +83,19 @@ class Cluster(ABC):
         """The time that messages are marked with; the same on every broker that takes the same step."""
         return self._runtime.wall()
 
+    def now(self) -> float:
+        """The time by which messages expire; while every broker takes a step, the same on each."""
+        return self._runtime.now()
+
+    def lead(self) -> float:
+        """How much less that is than the time of the calendar."""
+        return self._runtime.wall() - self._runtime.now()
+
+    @property
+    def sifts(self) -> bool:
+        """Nobody is given what has expired at `now`. False: only what has been said to have."""
+        return True
+
     def soon(self, call: Callable[[], None]) -> None:
         """At the end of this turn; or of this step, if every broker takes it."""
         self._runtime.call_soon(call)

@@ -107,8 +107,8 @@ class Dispatcher:
         """Up to `count` from the head that can be given away now."""
         queue = self._queue
         entries = queue.lanes.take(count)
-        if queue.expiry.mortal and queue.cluster.immediate:
-            entries = self._sift(entries, count, self._runtime.now() if now is None else now)
+        if queue.expiry.mortal and queue.cluster.sifts:
+            entries = self._sift(entries, count, queue.cluster.now() if now is None else now)
             queue.expiry.arm()  # there is another head
         return queue.pager.present(entries) if queue.pager.paged else entries
 

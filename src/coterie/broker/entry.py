@@ -56,7 +56,7 @@ class Entry:
         self.deliveries = 0
         """How often it was acquired."""
         self.expires: float | None = None
-        """Time of `runtime.now` from which on nobody is given it any more."""
+        """Time of `Cluster.now` from which on nobody is given it any more."""
         self.stored = 0
         """The store's reference; 0: not stored."""
         self.mark: int | str | None = None

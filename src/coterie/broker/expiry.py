@@ -41,9 +41,8 @@ class Expiry:
 
     # Messages.
 
-    def stamp(self, entries: Iterable[Entry], ttl: int | None) -> float:
-        """Note when each expires: by its own time, or by the queue's if that is shorter. Gives the time it is."""
-        now = self._runtime.now()
+    def stamp(self, entries: Iterable[Entry], ttl: int | None, now: float) -> None:
+        """Note when each expires: by its own time, or by the queue's if that is shorter."""
         self.mortal = True
         for entry in entries:
             assert entry.message is not None
@@ -51,7 +50,13 @@ class Expiry:
             time = own if ttl is None or (own is not None and own < ttl) else ttl
             if time is not None:
                 entry.expires = now + (time / 1000 if time else _INSTANT)
-        return now
+
+    def begin_anew(self, now: float) -> None:
+        """What may expire has as much time, from `now` on, as it had when it came."""
+        mortal = [entry for entry in self._queue.entries.values() if entry.expires is not None]
+        if mortal:
+            self.stamp(mortal, self._queue.limits.ttl, now)
+            self.arm()
 
     def restored(self, entries: Iterable[Entry]) -> None:
         """They come from the store, which has kept when each expires."""
@@ -61,7 +66,7 @@ class Expiry:
 
     def shorten(self, entries: Iterable[Entry], ttl: int) -> None:
         """From now on none of them has more time than this."""
-        last = self._runtime.now() + ttl / 1000
+        last = self._queue.cluster.now() + ttl / 1000
         for entry in entries:
             if entry.expires is None or entry.expires > last:
                 entry.expires = last
@@ -79,7 +84,7 @@ class Expiry:
             if self._timer is not None:
                 self._timer.cancel()
             self._due = due
-            delay = _bounded(due - self._runtime.now())
+            delay = _bounded(due - self._queue.cluster.now())
             self._timer = self._runtime.call_later(_AGAIN if asked and not delay else delay, self._fire)
 
     def _fire(self) -> None:

@@ -437,8 +437,7 @@ class LeaseStep:
         if len(lease.pieces) >= PIECES_MAX:
             return [], True
         most = most if self.rows is None else min(most, self.rows)
-        immediate = queue.cluster.immediate
-        now = queue.vhost.runtime.now() if immediate and queue.expiry.mortal else None
+        now = queue.cluster.now() if queue.expiry.mortal and queue.cluster.sifts else None
         entries: list[Entry] = []
         size = 0
         for lane in queue.lanes.lanes():

@@ -26,10 +26,11 @@ _FLAGS = 12
 class Publish:
     """One message to publish, and what became of it at once."""
 
-    __slots__ = ("mandatory", "message", "refused", "unroutable")
+    __slots__ = ("enqueued", "mandatory", "message", "refused", "unroutable")
 
     def __init__(self, message: Message, mandatory: bool = False) -> None:
-        self.message = message
+        self.message = self.enqueued = message
+        """As it was sent, and as queues get it; it is no other publish's."""
         self.mandatory = mandatory
         self.refused = False
         """A queue was full and did not take it: the publisher gets a nack."""
@@ -75,7 +76,7 @@ class Batch:
             return
         plain = not message.has_headers or COPIES not in message.header
         if not plain:
-            message = _without_hidden_copies(message)
+            message = publish.enqueued = _without_hidden_copies(message)
         for queue in queues:
             if queue.limits.refuses and queue.cluster.immediate and self._refused(queue, message):
                 publish.refused = True

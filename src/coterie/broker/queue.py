@@ -162,7 +162,9 @@ class Queue:
         self.ready_bytes += size
         self.bytes += size
         self.counters.enqueued += len(entries)
-        now = self.expiry.stamp(entries, ttl) if mortal else None
+        now = self.cluster.now() if mortal else None
+        if now is not None:
+            self.expiry.stamp(entries, ttl, now)
         self._mark(entries)
         self.lanes.push(entries)
         for observer in self.observers:
@@ -329,7 +331,7 @@ class Queue:
 
     def expire(self) -> None:
         """What has expired at the head of the queue leaves."""
-        expired = self.lanes.take_expired(self._runtime.now())
+        expired = self.lanes.take_expired(self.cluster.now())
         if expired:
             self.leave(expired, Reason.EXPIRED)
 

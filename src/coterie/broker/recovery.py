@@ -53,7 +53,8 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
         if queue is None or queue.incarnation != incarnation:
             log.warning("messages of a queue that there is not", vhost=vhost_name, queue=name, count=len(entries))
             continue
-        restored = [_entry(queue, entry, broker.runtime.now()) for entry in entries]
+        lead = queue.cluster.lead()
+        restored = [_entry(queue, entry, lead) for entry in entries]
         _leases(queue, leases.pop((vhost_name, name, incarnation), []), restored)
         if traced is not None:
             traced.restored(queue, restored, next_position)
@@ -145,10 +146,10 @@ def _windows(broker: Broker, found: dict[str, Record]) -> None:
         queue.window.recover(parts)
 
 
-def _entry(queue: Queue, found: RecoveredEntry, now: float) -> Entry:
+def _entry(queue: Queue, found: RecoveredEntry, lead: float) -> Entry:
     entry = Entry(found.position, found.message, queue, found.size)
     entry.redelivered = found.redelivered
     entry.stored = found.stored
     entry.mark = found.mark
-    entry.expires = None if found.ttl is None else now + found.ttl
+    entry.expires = None if found.expires is None else found.expires - lead
     return entry

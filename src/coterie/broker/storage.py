@@ -39,8 +39,8 @@ class RecoveredEntry:
     size: int
     stored: int
     """The store's reference, for `Entry.stored`."""
-    ttl: float | None = None
-    """Seconds that it has left, if it may expire; below zero: it has expired."""
+    expires: float | None = None
+    """When, in the time of the calendar, if it may."""
     mark: int | str | None = None
     """What `Entry.mark` was."""
 
@@ -95,6 +95,10 @@ class Store(QueueObserver, ABC):
     @abstractmethod
     def synced(self) -> int:
         """The place up to which the log is durable."""
+
+    def unsynced(self) -> int:
+        """Bytes that the store was told, and that are not durable yet: they are in memory."""
+        return 0
 
     @abstractmethod
     def when_synced(self, upto: int, done: Callable[[], None]) -> None:

@@ -66,6 +66,11 @@ def _members(found: Shape) -> list[Shape]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
+def _alarms(row: Shape) -> list[str]:
+    alarms = row.get("alarms")
+    return [str(each) for each in alarms] if isinstance(alarms, list) else []
+
+
 def status(remote: Remote, options: argparse.Namespace) -> int:
     found = _cluster(remote)
     if as_json(options):
@@ -91,6 +96,9 @@ def _lines(found: Shape) -> list[tuple[str, str]]:
     if found.get("waits_for"):
         lines.append(("waits for", str(at("waits_for"))))
     lines.append(("members", ", ".join(f"{row.get('name')} ({row.get('state')})" for row in rows)))
+    low = [f"{row.get('name')} is low on {' and '.join(on)}" for row in rows if (on := _alarms(row))]
+    if low:
+        lines.append(("alarms", f"{', '.join(low)}: publishers are blocked everywhere"))
     names = found.get("voters")
     if isinstance(names, list) and names:
         lines.append(("voters", f"{', '.join(map(str, names))}; {at('majority')} of them are a majority"))

@@ -48,6 +48,8 @@ GATHERING = 0.02
 """How long an accept may wait for others, if its consumer has room enough meanwhile."""
 UNDER_WAY = 2
 """While so many of our events have not come back, publishes are gathered: an event costs more than its messages."""
+PROMPT = 1.0
+"""Seconds that what is allotted may take to be held by a majority, and still be in time when it was so on the log."""
 GATHERED_MAX = 256 << 10
 """Bytes of publishes that wait for that at most."""
 
@@ -155,6 +157,16 @@ class BrokerHandler(Cluster):
 
     def wall(self) -> float:
         return self._core.wall()
+
+    def now(self) -> float:
+        return self._core.now()
+
+    def lead(self) -> float:
+        return 0.0
+
+    @property
+    def sifts(self) -> bool:
+        return self._core.time.begun
 
     def soon(self, call: Callable[[], None]) -> None:
         self._core.soon(call)
@@ -274,7 +286,7 @@ class BrokerHandler(Cluster):
 
     def expire(self, queue: Queue) -> None:
         if self.keeps_time():
-            expired = queue.lanes.expired(self._runtime.now())
+            expired = queue.lanes.expired(self.now())
             if expired:
                 self._send(Kind.EXPIRE, (wire.settle(queue.incarnation, expired),))
 
@@ -450,23 +462,34 @@ class BrokerHandler(Cluster):
         self._core.when_held(partial(self._hand_on, client, subscriber, entries))
 
     def _hand_on(self, client: Client, subscriber: Subscriber, entries: list[Entry]) -> None:
+        waited = bool(client.waiting)
         client.waiting.extend((subscriber, entry) for entry in entries)
-        self._pump(client)
+        self._pump(client, waited)
 
-    def _pump(self, client: Client) -> None:
+    def _pump(self, client: Client, waited: bool = True) -> None:
+        """As far as it has room. `waited`: it had none before."""
         waiting, consumer = client.waiting, client.consumer
         if client.gone:
             self._give_back(client)
             return
+        now = None
+        if consumer.queue.expiry.mortal and self.sifts and not consumer.no_ack:
+            now = self.now() - (0.0 if waited else PROMPT)
         while waiting and (room := consumer.sink.room(consumer)) > 0:
             entries: list[Entry] = []
             gone: list[Entry] = []
+            late: list[Entry] = []
             while waiting and len(entries) < room and not self._comes_later(client):
                 subscriber, entry = waiting.popleft()
-                (entries if consumer.no_ack or entry.holder is subscriber else gone).append(entry)
-            if not entries and not gone:
+                if not consumer.no_ack and entry.holder is not subscriber:
+                    gone.append(entry)
+                else:
+                    (late if now is not None and _is_over(entry, now) else entries).append(entry)
+            if not entries and not gone and not late:
                 return
             self._write_off(consumer.queue, gone)
+            if late:  # they have waited until their time was over: on the log, nobody is given them any more
+                self.release(consumer.queue, late, redelivered=False)
             if entries:
                 if self._core.traced is not None:
                     self._core.traced.given(consumer.queue, entries)
@@ -529,6 +552,10 @@ class BrokerHandler(Cluster):
         self._sharing.clear()
         self._until_ready.clear()
         self._publishing = None
+
+
+def _is_over(entry: Entry, now: float) -> bool:
+    return entry.expires is not None and entry.expires <= now
 
 
 def _runs_short(holder: object) -> bool:

@@ -23,6 +23,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from coterie.cluster import wire
+from coterie.cluster.alarms import Alarms
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
 from coterie.cluster.forget import Forgetting
@@ -30,6 +31,7 @@ from coterie.cluster.franchise import Franchise
 from coterie.cluster.homes import Homes
 from coterie.cluster.lease import Lease
 from coterie.cluster.local_messages import Asked
+from coterie.cluster.log_time import LogTime
 from coterie.cluster.message_handler import MessageHandler
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
@@ -39,6 +41,7 @@ from coterie.cluster.sending import ALARM, Sending
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.standing import Standing
 from coterie.cluster.status import ClusterStatus, describe
+from coterie.cluster.stepping_back import SteppingBack
 from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
@@ -121,6 +124,9 @@ class Core(Receiver):
         self.standing = Standing(self)
         self.disks = Disks(self)
         self.everywhere = Everywhere(self)
+        self.alarms = Alarms(self)
+        self.stepping = SteppingBack(self)
+        self.time = LogTime(runtime)
         self._wall: float | None = None
         self.last_wall = 0.0
         """Of the last event that was applied."""
@@ -145,6 +151,8 @@ class Core(Receiver):
         self.update: Update | None = None
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
         self.interface.attach(broker, self.handler.peer(self.us))
+        self.alarms.attach(broker)
+        self.stepping.attach(broker)
         broker.set_alarm(ALARM, True)
 
     def recovered(self, record: dict[str, object] | None) -> None:
@@ -159,11 +167,18 @@ class Core(Receiver):
             self.cluster = str(record.get("cluster"))
             self.voters = tuple(str(name) for name in voters)
             self.versions.spoken = int(str(record.get("version", 1)))
+            time = record.get("time")
+            if isinstance(time, float):
+                self.time.begin(max(time, self.runtime.wall()))
 
     # What the broker needs to know while an event is applied.
 
     def wall(self) -> float:
         return self.runtime.wall() if self._wall is None else self._wall
+
+    def now(self) -> float:
+        """The time by which messages expire."""
+        return self.time.now() if self._wall is None else self._wall
 
     def soon(self, call: Callable[[], None]) -> None:
         """At the end of the event that is being applied: everywhere alike."""
@@ -272,7 +287,7 @@ class Core(Receiver):
             return
         peer.events += 1
         self.advance()
-        self._wall = self.last_wall = head.wall
+        self._wall = self.last_wall = self._time_of(head)
         self._made = 0
         if head.kind in EVERYWHERE:
             self._all_wait = True
@@ -292,6 +307,17 @@ class Core(Receiver):
         if asked is not None:
             self.answer(asked, answer)
 
+    def _time_of(self, head: wire.Head) -> float:
+        knows = head.version >= wire.LOG_TIME
+        if self.time.begun:
+            return self.time.reach(head.wall if knows else None)
+        if knows:  # the first event of the new version: what there is begins its time anew, alike everywhere
+            self.time.begin(head.wall)
+            for queue in self.handler.queues.values():
+                if queue.home is None:
+                    queue.expiry.begin_anew(head.wall)
+        return head.wall
+
     def answer(self, asked: Asked, answer: object) -> None:
         index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
         if asked.done is not None:
@@ -308,7 +334,7 @@ class Core(Receiver):
     def follow(self, step: Callable[[], None]) -> None:
         """What follows from a place of the log that is no event of a broker: at the time of the log, not of this
         node's clock, and nothing of it waits for the next event."""
-        self._wall = self.last_wall
+        self._wall = self.last_wall if self.time.last is None else self.time.last
         try:
             step()
             self._finish_event()
@@ -335,7 +361,7 @@ class Core(Receiver):
             {
                 "epoch": progress.epoch, "index": progress.index, "cluster": self.cluster,
                 "voters": list(self.voters), "version": self.versions.spoken, "updating": self.updating,
-                "era": self.era.to_json(),
+                "era": self.era.to_json(), "time": self.time.last,
             },
         )  # fmt: skip
 
@@ -347,6 +373,8 @@ class Core(Receiver):
             self.words.ping(number, self.in_step)
             self.disks.tell(self.servants)
             self.everywhere.tell()
+            self.alarms.tell()
+            self.stepping.look()
 
     # Views.
 
@@ -444,6 +472,25 @@ class Core(Receiver):
         self.lease.stop()
         self.sending.alarm()
         self._cut_off(self.why)
+
+    def step_back(self, why: str) -> None:
+        """Others go on without this broker, and it knows. What it has is what the log says up to here."""
+        log.error("this broker steps back until it can be updated", why=why)
+        self.why = why
+        if self.updating:
+            self.state, self.progress = State.JOINING, self._goal
+        else:
+            self.state = State.STRANDED
+            self._save()
+        self.lease.stop()
+        self.stop_filling()
+        self.update = None
+        self.sending.alarm()
+        self._cut_off(why)
+        self.sending.begin_anew()
+        self.interface.attach(self.broker, self.handler.peer(self.us))
+        self._count_voters()
+        self.told_of_change()
 
     def _strand(self) -> None:
         self.state = State.STRANDED

@@ -108,6 +108,7 @@ class Homes:
         self._us = str(core.us)
         self._at_home = AtHome(core)
         self._away = Away()
+        self._away.start(core.runtime)
         self.here: set[Queue] = set()
         self._waiting: dict[str, _Waiting] = {}
         """By the place of the question in the log."""

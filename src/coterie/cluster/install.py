@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class Installation:
     """Of one snapshot, into a broker that has been emptied."""
 
-    def __init__(self, broker: Broker, handler: MessageHandler, outline: Json) -> None:
+    def __init__(self, broker: Broker, handler: MessageHandler, outline: Json, now: float) -> None:
         self._broker = broker
         self._handler = handler
         self._outline = outline
+        self._now = now
+        """The time by which messages expire, where the state was cut."""
         self._entries: dict[int, list[Entry]] = {}
         self._routes = Routes()
         self.messages: Told = {}
@@ -61,8 +63,7 @@ class Installation:
     def chunk(self, data: memoryview) -> None:
         if read_ids(data, self._handler.queues):
             return
-        now = self._broker.runtime.now()
-        number, entries = read_chunk(data, self._handler.queues, self._routes, self.messages, now)
+        number, entries = read_chunk(data, self._handler.queues, self._routes, self.messages, self._now)
         self._entries[number] += entries
 
     def finish(self) -> None:

@@ -44,10 +44,12 @@ class Asked:
     """How often it was ordered and did not count."""
 
     def refuse(self, messages: Sequence[Message]) -> None:
-        """Some of its messages were refused: their publisher is told with the answer."""
-        bodies = {id(message.body) for message in messages}
-        for publish in self.publishes:
-            if id(publish.message.body) in bodies:
+        """Some of its messages were refused: the publisher of each is told with the answer. A publish has a message of
+        its own; bodies of several may be one object, and some messages are nobody's publish: letters."""
+        publishes = {publish.enqueued: publish for publish in self.publishes}
+        for message in messages:
+            publish = publishes.get(message)
+            if publish is not None:
                 publish.refused = True
 
 

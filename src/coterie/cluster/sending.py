@@ -41,7 +41,7 @@ class Sending:
         core = self._core
         self._sent += 1
         asked.payload = b"".join(
-            (wire.head(kind, core.runtime.wall(), self._sent, asked.on_disk, core.versions.spoken), *parts)
+            (wire.head(kind, core.time.now(), self._sent, asked.on_disk, core.versions.spoken), *parts)
         )
         local = self.local
         if core.serves and not local.waiting and local.in_order:
@@ -107,7 +107,7 @@ class Sending:
     def multicast(self, kind: Kind, data: bytes) -> None:
         """Something about members, not about queues: it counts whatever was lost."""
         core = self._core
-        payload = wire.head(kind, core.runtime.wall(), 0) + data
+        payload = wire.head(kind, core.time.now(), 0) + data
 
         async def send() -> None:
             try:

@@ -42,6 +42,13 @@ class ClusterSettings:
     backlog_max: int = setting(
         8 << 20, "Bytes of events that may wait to be sent before publishers are blocked.", unit="B", minimum=1
     )
+    unsynced_max: int = setting(
+        256 << 20,
+        "Bytes that may wait for a broker's disk before it steps back: it leaves those in step until its disk is well. "
+        "More than store.pending_max, which stops publishers.",
+        unit="B",
+        minimum=1,
+    )
     update_batch: int = setting(
         256 << 10,
         "Bytes of messages that a broker which catches up asks others for at a time. Less spares those it asks.",

@@ -27,6 +27,7 @@ from coterie.runtime.base import Buffer
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
+    from coterie.broker.message import Message
     from coterie.broker.queue import Queue
     from coterie.broker.vhost import Vhost
     from coterie.cluster.message_handler import MessageHandler
@@ -198,9 +199,9 @@ def outline(broker: Broker, handler: MessageHandler) -> Json:
 
 
 def chunks(found: Cut, now: float) -> Iterator[bytes]:
-    """`now`: the sender's clock, for what is left of each message's time. A message that is in several queues is told
+    """`now`: the time at the cut, for what is left of each message's time. A message that is in several queues is told
     once, and then only where it was told."""
-    told: dict[int, Place] = {}
+    told: dict[Message, Place] = {}
     for number, entries in found.queues:
         for first in range(0, len(entries), CHUNK):
             yield _chunk(number, entries[first : first + CHUNK], found.noted, told, now)
@@ -228,7 +229,7 @@ def read_ids(data: memoryview, queues: dict[int, Queue]) -> bool:
 
 
 def _chunk(
-    number: int, entries: list[Entry], noted: Mapping[Entry, tuple[bool, int]], told: dict[int, Place], now: float
+    number: int, entries: list[Entry], noted: Mapping[Entry, tuple[bool, int]], told: dict[Message, Place], now: float
 ) -> bytes:
     table: list[bytes] = []
     described: list[Buffer] = []
@@ -240,7 +241,7 @@ def _chunk(
         redelivered, deliveries = noted.get(entry, (False, 0))
         left = math.nan if entry.expires is None else entry.expires - now
         place = (number, entry.position)
-        elsewhere = told.setdefault(id(message), place)
+        elsewhere = told.setdefault(message, place)
         if elsewhere is not place:
             which: int | None = _TOLD
             before.append(_ELSEWHERE.pack(*elsewhere))

@@ -41,7 +41,9 @@ class Standing:
         status = Status(
             core.progress, core.cluster, core.voters, core.settings.size, live, core.damaged, core.updating,
             core.broker.empty, core.versions.newest, core.versions.spoken, core.settings.dispatch, core.era,
+            core.time.now(), core.stepping.unwell,
         )  # fmt: skip
+        core.stepping.said(status.unwell)
         core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
 
     def heard(self, sender: Address, kind: Kind, data: memoryview) -> None:
@@ -59,6 +61,8 @@ class Standing:
                 self._filled(sender, Progress(*said["cut"]), said["queues"])
             elif kind is Kind.WHOLE:
                 self._whole(sender, Progress(*said["cut"]))
+            elif kind is Kind.BACK:
+                core.stepping.heard(sender, said)
             elif kind is Kind.VOTER:
                 self._enfranchise(sender, str(said["name"]), said["voters"])
             elif kind is Kind.FORGET:
@@ -78,10 +82,12 @@ class Standing:
                     )
                 elif status.speaks < core.versions.spoken:
                     log.error("a broker that is too old wants to join: upgrade it", broker=sender, speaks=status.speaks)
+                elif status.unwell:
+                    log.warning("a broker waits for its disk before it is updated", broker=sender)
                 elif core.in_step[0] == core.us:
                     core.updates.begin(sender)
             return
-        if sender == core.us and core.update is not None:
+        if sender == core.us and core.update is not None and not status.unwell:
             core.update.from_here()
         self._statuses[sender] = status
         members = core.channel.view.members
@@ -104,13 +110,16 @@ class Standing:
             core.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
             core.era = Era.of(core.channel.view, core.channel.view.members)
             core.versions.begin(self._statuses, found.in_step)
+            core.versions.settle(core.voters, [member.name for member in core.in_step])
+            if core.versions.spoken >= wire.LOG_TIME:
+                core.time.begin(self._statuses[found.source].time)
             core.serve()
-        else:
+        elif not self._statuses[core.us].unwell:
             assert core.update is not None
             core.update.from_here()
         if core.us == found.source:
             for member in core.channel.view.members:
-                if member not in found.in_step:
+                if member not in found.in_step and not self._statuses[member].unwell:
                     core.updates.begin(member)
         self._statuses.clear()
 

@@ -39,6 +39,8 @@ class MemberStatus:
     """It is the one that was asked."""
     silence: float | None = None
     """Seconds since the last question of this broker that it has answered was sent; None: it is asked nothing."""
+    alarms: tuple[str, ...] = ()
+    """What it is low on, as far as this broker was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
             disk_of(each),
             each == us,
             None if each == us else core.lease.silence(each.name),
+            core.broker.alarms_on if each == us else core.broker.alarms_elsewhere.get(each.name, ()),
         )
         for each in (present if us in present else (us, *present))
     ]

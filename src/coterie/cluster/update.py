@@ -54,16 +54,17 @@ class Updates:
             in_step=[str(each) for each in core.in_step],
             catching_up=[[str(each), cut.epoch, cut.index] for each, cut in core.catching_up.items()],
             wall=core.last_wall,
+            time=core.time.last,
             versions=core.versions.to_json(),
             view=str(core.channel.view.id),
         )
         count = sum(len(entries) for _, entries in found.queues)
         log.info("updating a broker", broker=member, messages=count)
-        core.runtime.spawn(self._send(member, found, self._turn))
+        now = core.now() if core.time.last is None else core.time.last
+        core.runtime.spawn(self._send(member, found, self._turn, now))
 
-    async def _send(self, member: Address, found: snapshot.Cut, turn: int) -> None:
-        core, channel = self._core, self._core.channel
-        now = core.runtime.now()
+    async def _send(self, member: Address, found: snapshot.Cut, turn: int, now: float) -> None:
+        channel = self._core.channel
         await self._on_disk()
         if turn != self._turn:
             return
@@ -139,7 +140,8 @@ class Update:
         progress = Progress(outline["epoch"], outline["index"])
         era, voters = Era.from_json(outline["era"]), tuple(outline["voters"])
         core.reset(f"{sender} brings this broker up to date", progress, era, outline["cluster"], voters)
-        self._installation = Installation(core.broker, core.handler, outline)
+        core.time.begin(outline.get("time"))
+        self._installation = Installation(core.broker, core.handler, outline, core.now())
 
     def _finish(self) -> None:
         core, outline = self._core, self._outline

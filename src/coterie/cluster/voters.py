@@ -78,13 +78,17 @@ class Status:
     """That its cluster spoke last."""
     dispatch: str = "credit"
     era: Era = Era()
+    time: float = 0.0
+    """What time of the log it is to that broker."""
+    unwell: bool = False
+    """Its disk takes nothing: it is not to be updated."""
 
     def to_json(self) -> dict[str, object]:
         return {
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
-            "dispatch": self.dispatch, "era": self.era.to_json(),
+            "dispatch": self.dispatch, "era": self.era.to_json(), "time": self.time, "unwell": self.unwell,
         }  # fmt: skip
 
     @classmethod
@@ -101,6 +105,8 @@ class Status:
         speaks, version = raw.get("speaks", 1), raw.get("version", 1)
         assert isinstance(speaks, int)
         assert isinstance(version, int)
+        time = raw.get("time", 0.0)
+        assert isinstance(time, float)
         return cls(
             progress,
             str(raw["cluster"]),
@@ -114,6 +120,8 @@ class Status:
             version,
             str(raw.get("dispatch")),
             Era.from_json(raw.get("era")),
+            time,
+            bool(raw.get("unwell")),
         )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.publish import Routed
 
-VERSION = 2
+VERSION = 3
 """The newest version of events that this code speaks."""
 OLDEST = 1
 """And the oldest: a cluster can be upgraded from there, one broker after the other."""
@@ -32,6 +32,10 @@ OLDEST = 1
 
 LEASES = 2
 """The version from which on there are leases."""
+LOG_TIME = 3
+"""The version from which on messages expire by the time of the log (log_time.py)."""
+STEPPING_BACK = 3
+"""The version from which on a broker may step back (stepping_back.py)."""
 
 
 class Kind(IntEnum):
@@ -70,6 +74,8 @@ class Kind(IntEnum):
     """It has got everything, and is in step."""
     HERE = 26
     """Nothing: when a majority holds it, a majority is in the view in which it was sent."""
+    BACK = 27
+    """A broker whose disk lags behind leaves those in step; since version 3."""
     VOTER = 23
     """A name is a voter from now on."""
     FORGET = 22
@@ -107,6 +113,7 @@ class Head(NamedTuple):
     """Of the sender's events, from 1; 0: it is none of those that must come in a row."""
     on_disk: bool
     """The sender waits until it is on disk."""
+    version: int = OLDEST
 
 
 def head(kind: Kind, wall: float, number: int, on_disk: bool = False, version: int = OLDEST) -> bytes:
@@ -120,7 +127,7 @@ def read_head(data: memoryview) -> Head:
             raise TooNew(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}: upgrade it")
         if version < OLDEST:
             raise Malformed(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}")
-        return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK)
+        return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK, version)
     except (struct.error, KeyError) as error:
         raise Malformed(f"no event: {error}") from None
 
@@ -243,21 +250,18 @@ def encode_publish(routed: Routed, out: list[Buffer]) -> Kind:
 
 def encode_fanout(routed: Routed, out: list[Buffer]) -> None:
     """For any number of queues: who gets which, then each message once."""
-    table: dict[int, int] = {}
-    distinct: list[Message] = []
+    table: dict[Message, int] = {}
     for messages in routed.values():
         for message in messages:
-            if id(message) not in table:
-                table[id(message)] = len(distinct)
-                distinct.append(message)
+            table.setdefault(message, len(table))
     lists = b"".join(
         _QUEUE.pack(queue.incarnation)
         + _COUNT.pack(len(messages))
-        + _numbers("I", [table[id(message)] for message in messages])
+        + _numbers("I", [table[message] for message in messages])
         for queue, messages in routed.items()
     )
     out += (_COUNT.pack(len(lists)), lists)
-    encode_messages(distinct, out)
+    encode_messages([*table], out)
 
 
 def read_queue(data: memoryview, at: int) -> tuple[int, int]:

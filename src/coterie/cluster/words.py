@@ -1,7 +1,7 @@
 """What brokers tell each other one to one, beside the log. The first byte says what.
 
-Of some it does not matter if one is lost, as it is told again before long: how far a broker and its disk have come,
-questions and answers of the lease. Parts of an update and direct replies wait until there is room for them.
+Of some it does not matter if one is lost, as it is told again before long: how far a broker and its disk have come, its
+alarms, questions and answers of the lease. Parts of an update and direct replies wait until there is room for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coterie.group.members import Address
 
 log = Log(__name__)
-DISK, PING, PONG, APPLIED = 1, 2, 3, 10
+DISK, PING, PONG, APPLIED, ALARMS = 1, 2, 3, 10, 12
 _SHORT = struct.Struct(">BQQ")
 """What, a number, the epoch."""
 
@@ -41,6 +41,9 @@ class Words:
 
     def applied(self, index: int, to: Iterable[Address]) -> None:
         self._tell(APPLIED, index, self._core.progress.epoch, to)
+
+    def alarms(self, bits: int, to: Iterable[Address]) -> None:
+        self._tell(ALARMS, bits, self._core.progress.epoch, to)
 
     def _tell(self, what: int, number: int, epoch: int, to: Iterable[Address]) -> None:
         """If there is no room for it, it is lost."""
@@ -92,6 +95,8 @@ class Words:
             core.disks.heard(sender, number, epoch)
         elif what == APPLIED:
             core.everywhere.heard(sender, number, epoch)
+        elif what == ALARMS:
+            core.alarms.heard(sender, number)
         elif what == PING:
             if core.serves_with(sender):
                 self._tell(PONG, number, 0, (sender,))

@@ -40,7 +40,7 @@ async def overview(ask: Ask) -> web.Response:
     }  # fmt: skip
     if whole:
         shape["listeners"] = _listeners(ask)
-        shape["alarms"] = [name for name, on in context.broker.alarms.items() if on]
+        shape["alarms"] = context.broker.shown_alarms
         shape["churn"] = {"connections_accepted": context.amqp.accepted, "turned_away": context.amqp.turned_away}
     return answer(shape)
 

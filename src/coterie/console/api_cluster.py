@@ -40,6 +40,7 @@ def cluster_shape(context: Context) -> Shape:
             {
                 "name": context.name, "incarnation": None, "address": context.name, "state": status.IN_STEP,
                 "voter": False, "oldest": True, "disk_index": None, "this": True, "silence": None,
+                "alarms": list(context.broker.alarms_on),
             }
         ],
     }  # fmt: skip
@@ -60,7 +61,7 @@ def _member(member: MemberStatus) -> Shape:
     return {
         "name": member.name, "incarnation": member.incarnation, "address": address, "state": member.state,
         "voter": member.voter, "oldest": member.oldest, "disk_index": member.disk, "this": member.this,
-        "silence": None if member.silence is None else round(member.silence, 3),
+        "silence": None if member.silence is None else round(member.silence, 3), "alarms": list(member.alarms),
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -35,9 +36,19 @@ def failed(reason: str, **more: object) -> web.Response:
 
 
 async def alarms(ask: Ask) -> web.Response:
-    on = [name for name, raised in ask.context.broker.alarms.items() if raised]
-    shapes = [{"node": ask.context.name, "resource": name} for name in on]
-    return failed(f"low on {' and '.join(on)}", alarms=shapes) if on else ok()
+    """Of all brokers of the cluster: they count here, too."""
+    broker = ask.context.broker
+    return _alarms({ask.context.name: broker.alarms_on, **broker.alarms_elsewhere}, broker.blocked)
+
+
+async def local_alarms(ask: Ask) -> web.Response:
+    on = ask.context.broker.alarms_on
+    return _alarms({ask.context.name: on}, f"low on {' and '.join(on)}")
+
+
+def _alarms(found: Mapping[str, Sequence[str]], reason: str) -> web.Response:
+    shapes = [{"node": node, "resource": name} for node, on in sorted(found.items()) for name in on]
+    return failed(reason, alarms=shapes) if shapes else ok()
 
 
 async def port_listener(ask: Ask) -> web.Response:
@@ -144,7 +155,7 @@ async def node_health(ask: Ask) -> web.Response:
 CHECKS: Final = "/api/health/checks"
 ROUTES: list[Route] = [
     ("GET", f"{CHECKS}/alarms", alarms),
-    ("GET", f"{CHECKS}/local-alarms", alarms),
+    ("GET", f"{CHECKS}/local-alarms", local_alarms),
     ("GET", f"{CHECKS}/port-listener/{{port}}", port_listener),
     ("GET", f"{CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
     ("GET", f"{CHECKS}/virtual-hosts", virtual_hosts),

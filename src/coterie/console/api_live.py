@@ -36,7 +36,7 @@ def live_shape(ask: Ask) -> Shape:
         "user": ask.user.name, "tags": list(ask.user.tags), "interval": context.settings.sample_interval,
         "uptime": int((context.runtime.wall() - context.started) * 1000),
         "closed": context.amqp.unavailable(), "blocked": context.broker.blocked or None,
-        "alarms": [name for name, on in context.broker.alarms.items() if on],
+        "alarms": context.broker.shown_alarms,
         "totals": totals_shape(context.history.totals if whole else _visible(ask)),
     }  # fmt: skip
     if whole:

@@ -203,6 +203,8 @@ def _cluster(core: Core, out: Exposition) -> None:
         ("log_index", "Events of the log that this node has applied", status.index),
     ):  # fmt: skip
         out.one(f"coterie_cluster_{name}", "gauge", help, value)
+    alarms = [({"member": member.name, "alarm": each}, 1) for member in status.members for each in member.alarms]
+    out.family("coterie_cluster_alarm", "gauge", "is 1 for each alarm of a member: publishers wait everywhere", alarms)
 
 
 def _queue_metric(name: str) -> str:

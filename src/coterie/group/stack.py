@@ -93,7 +93,7 @@ class Stack:
         """The view in force; membership sets it."""
         self.running = False
         self._layers: list[Protocol] = [*protocols, top]
-        self._index = {id(layer): i for i, layer in enumerate(self._layers)}
+        self._index = {layer: i for i, layer in enumerate(self._layers)}
         for i, layer in enumerate(self._layers):
             layer.pass_down = self._first_down(i - 1)
             layer.pass_up = self._first_up(i + 1)
@@ -130,11 +130,11 @@ class Stack:
                 self.trace.flush()
 
     def below(self, layer: Protocol) -> Protocol:
-        index = self._index[id(layer)]
+        index = self._index[layer]
         return self._layers[index - 1] if index else _END
 
     def above(self, layer: Protocol) -> Protocol:
-        index = self._index[id(layer)] + 1
+        index = self._index[layer] + 1
         return self._layers[index] if index < len(self._layers) else _END
 
     def find(self, kind: type[P]) -> P:

@@ -14,10 +14,9 @@ from coterie.broker.store.operations import Enqueue, Mark
 class FoundEntries(Sequence[RecoveredEntry]):
     """By rising positions, once `settle` was called."""
 
-    def __init__(self, delivered: int, wall: float) -> None:
+    def __init__(self, delivered: int) -> None:
         self._delivered = delivered
         """Up to this position they may have been delivered."""
-        self._wall = wall
         self._positions = array("Q")
         self._numbers = array("Q")
         self._sizes = array("I")
@@ -66,7 +65,7 @@ class FoundEntries(Sequence[RecoveredEntry]):
         size = self._same.setdefault(size, size)
         entry = RecoveredEntry(position, None, position <= self._delivered, size, number)
         if self._expires and number in self._expires:
-            entry.ttl = self._expires[number] / 1000 - self._wall
+            entry.expires = self._expires[number] / 1000
         if self._marks:
             entry.mark = self._marks.get(number)
         return entry

@@ -76,7 +76,7 @@ class LogStore(Store):
         self._runtime.spawn(self._recover(done))
 
     async def _recover(self, done: Callable[[Recovered | Exception], None]) -> None:
-        recovery = Recovery(self._files, self._settings, self.index, self._runtime.wall())
+        recovery = Recovery(self._files, self._settings, self.index)
         try:
             await recovery.run()
         except DiskError as error:
@@ -354,6 +354,9 @@ class LogStore(Store):
     def synced(self) -> int:
         return self.writer.synced
 
+    def unsynced(self) -> int:
+        return self.writer.held + self._unit.size
+
     def when_synced(self, upto: int, done: Callable[[], None]) -> None:
         self.writer.when_synced(upto, done)
         if upto > self.writer.synced and not self._scheduled:
@@ -427,8 +430,8 @@ class LogStore(Store):
         times = [entry.expires for entry in entries]
         if times.count(None) == len(times):
             return None
-        shift = self._runtime.wall() - self._runtime.now()
-        return [0 if time is None else max(1, int((time + shift) * 1000)) for time in times]
+        lead = entries[0].queue.cluster.lead()
+        return [0 if time is None else max(1, round((time + lead) * 1000)) for time in times]
 
     # Cleaning up.
 

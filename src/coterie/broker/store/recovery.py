@@ -43,11 +43,10 @@ log = Log(__name__)
 class Recovery:
     """One recovery. Afterwards the index is filled, and `result` is what the broker is told."""
 
-    def __init__(self, files: Files, settings: StoreSettings, index: Index, wall: float) -> None:
+    def __init__(self, files: Files, settings: StoreSettings, index: Index) -> None:
         self._files = files
         self._settings = settings
         self._index = index
-        self._wall = wall
         self.result = Recovered()
         self.queues: dict[tuple[str, str, int], int] = {}
         """The ids that queues have in the log."""
@@ -315,7 +314,7 @@ class Recovery:
             elif op.queue in self._names:
                 name = self._names[op.queue]
                 delivered = marks.get((name.vhost, name.name, name.incarnation), (0, 0))[1]
-                entries[op.queue] = FoundEntries(delivered if result.clean else _ALL, self._wall)
+                entries[op.queue] = FoundEntries(delivered if result.clean else _ALL)
                 entries[op.queue].add(op)
             else:
                 unknown.setdefault(op.queue, []).extend(op.numbers)

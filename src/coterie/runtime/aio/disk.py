@@ -120,7 +120,7 @@ class FolderDisk(Disk):
     def _earlier(self, names: tuple[str, ...] | None) -> Iterable[_Call]:
         """The calls that one about these files (None: about all) has to wait for, each once."""
         found = self._last.values() if names is None else [self._last[name] for name in names if name in self._last]
-        return {id(call): call for call in found}.values()
+        return dict.fromkeys(found)
 
     def _append(self, call: _Call) -> None:
         """On the loop: an append that waits for nothing. The kernel does it and the sync right behind it, if it can."""
