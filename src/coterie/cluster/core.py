@@ -98,6 +98,8 @@ class Core(Receiver):
         """Who is, in the order of the view."""
         self.catching_up: dict[Address, Progress] = {}
         """Who is, and where the state was cut that it gets."""
+        self.lives: dict[Address, Progress] = {}
+        """Of those who serve: where in the log the present life of each one's store began."""
         self.members: tuple[Address, ...] = ()
         """Of the view, as of the place of the log that was applied last."""
         self.cut_off: list[Callable[[str], None]] = []
@@ -413,6 +415,7 @@ class Core(Receiver):
         try:
             for member in lost:
                 log.warning("a broker is lost", broker=member)
+                self.lives.pop(member, None)
                 self.disks.lost(member)
                 self.everywhere.lost(member)
             self.lose(lost)
@@ -508,13 +511,13 @@ class Core(Receiver):
 
     def updated(
         self, progress: Progress, era: Era, cluster: str, voters: tuple[str, ...], in_step: list[Address],
-        catching_up: dict[Address, Progress], wall: float,
+        catching_up: dict[Address, Progress], lives: dict[Address, Progress], wall: float,
     ) -> None:  # fmt: skip
         """This broker has the state of another one, as it was at the place of our status in the log."""
         if self.traced is not None:
             self.traced.updated()
         self.progress, self.era, self.cluster, self.voters, self.last_wall = progress, era, cluster, voters, wall
-        self.in_step, self.catching_up = in_step, catching_up
+        self.in_step, self.catching_up, self.lives = in_step, catching_up, lives
 
     def stop_filling(self) -> None:
         if self.filling is not None:

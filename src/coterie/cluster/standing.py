@@ -100,6 +100,9 @@ class Standing:
         if core.us in found.in_step:
             core.in_step = list(found.in_step)
             core.catching_up.clear()
+            core.lives = dict.fromkeys(
+                found.in_step, Progress(found.epoch, self._statuses[found.source].progress.index)
+            )
             core.cluster, core.voters = found.cluster, found.voters
             core.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
             core.era = Era.of(core.channel.view, core.channel.view.members)
@@ -121,7 +124,9 @@ class Standing:
             return
         if sender in core.catching_up:
             core.lose([sender])  # it has begun anew
-        core.catching_up[sender] = cut
+        core.catching_up[sender] = core.lives[sender] = cut
+        core.disks.begins(sender)
+        core.everywhere.begins(sender)
         core.handler.peer(sender).unready = {*queues}
         core.advance()
         log.info("a broker catches up", broker=sender)

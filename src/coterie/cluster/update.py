@@ -53,6 +53,7 @@ class Updates:
             voters=list(core.voters),
             in_step=[str(each) for each in core.in_step],
             catching_up=[[str(each), cut.epoch, cut.index] for each, cut in core.catching_up.items()],
+            lives=[[str(each), began.epoch, began.index] for each, began in core.lives.items()],
             wall=core.last_wall,
             versions=core.versions.to_json(),
             view=str(core.channel.view.id),
@@ -151,8 +152,9 @@ class Update:
         self._installation = None
         members = [Address.parse(text) for text in outline["in_step"]]
         others = {Address.parse(text): Progress(epoch, index) for text, epoch, index in outline["catching_up"]}
+        lives = {Address.parse(text): Progress(epoch, index) for text, epoch, index in outline.get("lives", ())}
         era = Era.from_json(outline["era"])
-        core.updated(cut, era, outline["cluster"], tuple(outline["voters"]), members, others, outline["wall"])
+        core.updated(cut, era, outline["cluster"], tuple(outline["voters"]), members, others, lives, outline["wall"])
         core.versions.install(outline["versions"])
         self.complete = True
         kept, self._kept = self._kept, []

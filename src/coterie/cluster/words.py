@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from coterie.cluster.filling import ASK, BODIES, answer
 from coterie.cluster.remote_replies import WORDS as REPLIES
+from coterie.cluster.reports import life_of
 from coterie.cluster.update import UPDATE
 from coterie.cluster.whereabouts import WHERE
 from coterie.group.channel import BufferFull, ChannelClosed
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 log = Log(__name__)
 DISK, PING, PONG, APPLIED = 1, 2, 3, 10
 _SHORT = struct.Struct(">BQQ")
-"""What, a number, the epoch."""
+"""What, a number, and of a report the life that it is of."""
 
 
 class Words:
@@ -37,14 +38,14 @@ class Words:
         self._tell(PING, number, 0, to)
 
     def disk(self, index: int, to: Iterable[Address]) -> None:
-        self._tell(DISK, index, self._core.progress.epoch, to)
+        self._tell(DISK, index, life_of(self._core, self._core.us), to)
 
     def applied(self, index: int, to: Iterable[Address]) -> None:
-        self._tell(APPLIED, index, self._core.progress.epoch, to)
+        self._tell(APPLIED, index, life_of(self._core, self._core.us), to)
 
-    def _tell(self, what: int, number: int, epoch: int, to: Iterable[Address]) -> None:
+    def _tell(self, what: int, number: int, life: int, to: Iterable[Address]) -> None:
         """If there is no room for it, it is lost."""
-        core, data = self._core, _SHORT.pack(what, number, epoch)
+        core, data = self._core, _SHORT.pack(what, number, life)
         for member in to:
             if member != core.us and core.serves_with(member):
                 try:
@@ -86,12 +87,12 @@ class Words:
         except struct.error as error:
             log.error("a word between brokers that cannot be read", sender=sender, error=error)
 
-    def _short(self, sender: Address, what: int, number: int, epoch: int) -> None:
+    def _short(self, sender: Address, what: int, number: int, life: int) -> None:
         core = self._core
         if what == DISK:
-            core.disks.heard(sender, number, epoch)
+            core.disks.heard(sender, number, life)
         elif what == APPLIED:
-            core.everywhere.heard(sender, number, epoch)
+            core.everywhere.heard(sender, number, life)
         elif what == PING:
             if core.serves_with(sender):
                 self._tell(PONG, number, 0, (sender,))
