@@ -509,6 +509,13 @@ class Core(Receiver):
         self._begin_lease()
         self._count_voters()
 
+    def refused(self, why: str) -> None:
+        """The others go on without this broker: it belongs elsewhere, or is set up otherwise."""
+        self.update = None
+        self.why = f"the cluster refuses this broker: {why}"
+        log.error("the cluster refuses this broker", why=why)
+        self.told_of_change()
+
     def updated(
         self, progress: Progress, era: Era, cluster: str, voters: tuple[str, ...], in_step: list[Address],
         catching_up: dict[Address, Progress], lives: dict[Address, Progress], wall: float,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.cluster import wire
 from coterie.cluster.forget import CHANGED, refusal
-from coterie.cluster.voters import Beginning, Era, Progress, Status, decide
+from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, unlike
 from coterie.cluster.wire import Kind
 from coterie.errors import PeerError
 from coterie.group.members import Address
@@ -52,7 +52,7 @@ class Standing:
                 if said["view"] == str(core.channel.view.id):  # else another one comes
                     self._status(sender, Status.from_json(said))
             elif kind is Kind.READY:
-                if said["view"] == str(core.channel.view.id):
+                if said["view"] == str(core.channel.view.id) and said.get("cluster", core.cluster) == core.cluster:
                     core.versions.heard(sender.name, int(str(said.get("speaks", 1))))
                     self._ready(sender, Progress(*said["cut"]), said["queues"])
             elif kind is Kind.FILLED:
@@ -70,16 +70,14 @@ class Standing:
         core = self._core
         if core.serves:
             if sender != core.us and sender not in core.in_step:
-                if status.cluster and status.cluster != core.cluster:
-                    log.error("a broker of another cluster wants to join", broker=sender, its=status.cluster)
-                elif status.dispatch != core.settings.dispatch:
-                    log.error(
-                        "a broker with another cluster.dispatch wants to join", broker=sender, its=status.dispatch
-                    )
-                elif status.speaks < core.versions.spoken:
-                    log.error("a broker that is too old wants to join: upgrade it", broker=sender, speaks=status.speaks)
-                elif core.in_step[0] == core.us:
-                    core.updates.begin(sender)
+                why = unlike(status, core.cluster, core.settings.dispatch, core.versions.spoken)
+                if why:
+                    log.error("a broker is refused", broker=sender, why=why)
+                if core.in_step[0] == core.us:
+                    if why:
+                        core.words.refuse(sender, why)
+                    else:
+                        core.updates.begin(sender)
             return
         if sender == core.us and core.update is not None:
             core.update.from_here()
@@ -97,6 +95,10 @@ class Standing:
     def _begin(self, found: Beginning) -> None:
         """Enough have come together, and all of them have decided the same."""
         core = self._core
+        for member, why in found.refused.items():
+            if member != core.us:
+                log.error("a broker is refused", broker=member, why=why)
+                del self._statuses[member]
         if core.us in found.in_step:
             core.in_step = list(found.in_step)
             core.catching_up.clear()
@@ -108,12 +110,14 @@ class Standing:
             core.era = Era.of(core.channel.view, core.channel.view.members)
             core.versions.begin(self._statuses, found.in_step)
             core.serve()
+        elif core.us in found.refused:
+            core.refused(found.refused[core.us])
         else:
             assert core.update is not None
             core.update.from_here()
         if core.us == found.source:
             for member in core.channel.view.members:
-                if member not in found.in_step:
+                if member not in found.in_step and member not in found.refused:
                     core.updates.begin(member)
         self._statuses.clear()
 

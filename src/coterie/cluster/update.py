@@ -162,6 +162,6 @@ class Update:
             core.replay(place, sender, memoryview(data))
         said = {
             "view": str(core.channel.view.id), "speaks": core.versions.newest, "cut": [cut.epoch, cut.index],
-            "queues": filling.unready,
+            "queues": filling.unready, "cluster": core.cluster,
         }  # fmt: skip
         core.sending.multicast(Kind.READY, wire.encode_json(said))

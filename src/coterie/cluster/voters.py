@@ -13,7 +13,7 @@ far as the one that was right: so each also says in which view it went on, its *
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from coterie.group.members import Address, View
 
@@ -133,6 +133,8 @@ class Beginning:
     voters: tuple[str, ...]
     epoch: int
     cluster: str
+    refused: Mapping[Address, str] = field(default_factory=dict)
+    """Who may not be part of it, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +145,58 @@ class Waiting:
 
 
 def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Beginning | Waiting:
-    """What becomes of a view in which nobody is in step: `statuses` has all of its members."""
-    dispatch = {statuses[member].dispatch for member in members}
-    if len(dispatch) > 1:
-        return Waiting(f"cluster.dispatch is not the same everywhere: {', '.join(sorted(dispatch))}")
+    """What becomes of a view in which nobody is in step: `statuses` has all of its members.
+
+    One that is of another cluster, or set up otherwise, keeps nobody waiting: whoever can begin without it does, and
+    refuses it. Of one cluster only those can that have a majority of its voters. If several can begin all the same, it
+    is the first in the order of the view; but if none of them has ever been a cluster, nobody knows which is right.
+    """
+    known = [statuses[member] for member in members if not statuses[member].damaged]
+    clusters = [*dict.fromkeys(status.cluster for status in known if status.cluster)] or [""]
+    begun: list[Beginning] = []
+    waiting: list[Waiting] = []
+    kinds = [
+        (cluster, dispatch)
+        for cluster in clusters
+        for dispatch in dict.fromkeys(status.dispatch for status in known if status.cluster in ("", cluster))
+    ]
+    for cluster, dispatch in kinds:
+        versions = [status.version for status in known if (status.cluster, status.dispatch) == (cluster, dispatch)]
+        found = {member: unlike(statuses[member], cluster, dispatch, max(versions, default=1)) for member in members}
+        refused = {member: why for member, why in found.items() if why}
+        answer = _decide([member for member in members if member not in refused], statuses)
+        if isinstance(answer, Beginning):
+            begun.append(replace(answer, refused=refused))
+        else:
+            waiting.append(answer)
+    if begun and (clusters != [""] or len(begun) == 1):
+        return begun[0]
+    if len(clusters) > 1:
+        return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
+    if len(kinds) > 1:
+        settings = ", ".join(sorted(dispatch for _, dispatch in kinds))
+        return Waiting(f"cluster.dispatch is not the same everywhere: {settings}")
+    return waiting[0] if waiting else Waiting("the stores of all brokers that are here are damaged")
+
+
+def unlike(status: Status, cluster: str, dispatch: str, version: int) -> str:
+    """Why a broker cannot be part of that cluster; nothing: it can."""
+    if status.cluster and status.cluster != cluster:
+        ours = f"this is {cluster}" if cluster else "this one begins anew"
+        return f"it is of another cluster, {status.cluster}, and {ours}: give it its own node.peers, or an empty folder"
+    if status.dispatch != dispatch:
+        return f"its cluster.dispatch is {status.dispatch}, and that of the cluster is {dispatch}: change the setting"
+    if status.speaks < version:
+        return f"it understands events up to version {status.speaks}, and the cluster speaks {version}: upgrade it"
+    return ""
+
+
+def _decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Beginning | Waiting:
+    """Of members that are alike."""
     intact = {member: statuses[member] for member in members if not statuses[member].damaged}
     whole = {member: status for member, status in intact.items() if not status.updating}
     old = {member: status for member, status in whole.items() if status.progress.epoch}
     witnesses = {member: status for member, status in intact.items() if status.updating}
-    clusters = {status.cluster for status in (*old.values(), *witnesses.values())}
-    if len(clusters) > 1:
-        return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
     if not old and witnesses:
         return Waiting("the updates of all brokers that are here were cut off: one is needed that has everything")
     if not old:

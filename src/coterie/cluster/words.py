@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from coterie.group.members import Address
 
 log = Log(__name__)
-DISK, PING, PONG, APPLIED = 1, 2, 3, 10
+DISK, PING, PONG, APPLIED, REFUSED = 1, 2, 3, 10, 12
+WHY_MAX = 1000
+"""Bytes of a reason that are shown."""
 _SHORT = struct.Struct(">BQQ")
 """What, a number, and of a report the life that it is of."""
 
@@ -65,6 +67,10 @@ class Words:
 
         self._core.runtime.spawn(send())
 
+    def refuse(self, member: Address, why: str) -> None:
+        """It wants to join, and may not."""
+        self.send(member, bytes((REFUSED,)) + why.encode())
+
     def heard(self, sender: Address, data: memoryview) -> None:
         """Raises whatever a part of an update raises: without it there is no way on."""
         core, what = self._core, data[0] if len(data) else 0
@@ -80,6 +86,9 @@ class Words:
                     core.filling.bodies(data[1:])
             elif what == WHERE:
                 core.whereabouts.heard(sender, data[1:])
+            elif what == REFUSED:
+                if not core.serves and sender in core.channel.view.members:
+                    core.refused(bytes(data[1 : 1 + WHY_MAX]).decode(errors="replace"))
             elif what in REPLIES:
                 core.replies.heard(sender, data)
             else:
