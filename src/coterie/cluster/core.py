@@ -22,7 +22,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from coterie.cluster import wire
+from coterie.cluster import chain, wire
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
 from coterie.cluster.forget import Forgetting
@@ -31,6 +31,7 @@ from coterie.cluster.homes import Homes
 from coterie.cluster.lease import Lease
 from coterie.cluster.local_messages import Asked
 from coterie.cluster.message_handler import MessageHandler
+from coterie.cluster.own_store import NOTHING, WayBack
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
 from coterie.cluster.remote_replies import RemoteReplies
@@ -50,7 +51,7 @@ from coterie.errors import PeerError
 from coterie.group.channel import Channel, Delivery, Receiver
 from coterie.group.members import Address, MergeView, View, ViewId
 from coterie.log import Log
-from coterie.runtime.base import Runtime
+from coterie.runtime.base import Buffer, Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -79,13 +80,21 @@ class Core(Receiver):
         self.settings = settings
         self.state = State.JOINING
         self.progress = Progress()
+        self.chain = chain.UNKNOWN
+        """Of all that the log has brought so far."""
+        self._kept = self.progress, self.chain
+        """As they were at the last event of which the store keeps something. It is the same everywhere."""
+        self._kept_at = 0
+        self.content = NOTHING
+        """Of the store, as it was found."""
         self.era = Era()
         self.cluster = ""
         self.voters: tuple[str, ...] = ()
         self.versions = Versions()
         self.damaged = False
         self.updating = False
-        """What it had is gone, and what it is to have is not complete."""
+        """What it had is not right, and what it is to have is not complete."""
+        self.way_back = WayBack(self)
         self._goal = Progress()
         """While it is updated: of the state that it is to have."""
         self.filling: Filling | None = None
@@ -154,9 +163,11 @@ class Core(Receiver):
         if record is None:
             return
         epoch, index, voters = record.get("epoch"), record.get("index"), record.get("voters")
-        self.updating = bool(record.get("updating"))
+        self.updating, self.damaged = bool(record.get("updating")), bool(record.get("damaged"))
         if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
             self.progress = self._goal = Progress(epoch, index)
+            self.chain = bytes.fromhex(str(record.get("chain", "")))
+            self._kept = self.progress, self.chain
             self.era = Era.from_json(record.get("era"))
             self.cluster = str(record.get("cluster"))
             self.voters = tuple(str(name) for name in voters)
@@ -213,8 +224,7 @@ class Core(Receiver):
                     for message in delivery.messages:
                         self.words.heard(delivery.sender, message)
             if self.progress != progress and store.written() != before and self.state is State.SERVING:
-                if not self.updating:
-                    self._save()
+                self._save()
                 self._disk_matters = True
         finally:
             store.end()
@@ -273,7 +283,7 @@ class Core(Receiver):
         if peer is None or not counts:
             return
         peer.events += 1
-        self.advance()
+        self.advance(head.kind, sender, data)
         self._wall = self.last_wall = head.wall
         self._made = 0
         if head.kind in EVERYWHERE:
@@ -317,9 +327,11 @@ class Core(Receiver):
         finally:
             self._wall = None
 
-    def advance(self) -> None:
+    def advance(self, kind: Kind, sender: Address, data: Buffer = b"") -> None:
         """The log has come one further."""
+        self._note()
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+        self.chain = chain.link(self.chain, self.progress, b"%d %s" % (kind, str(sender).encode()), data)
 
     def _finish_event(self) -> None:
         while self._soon:
@@ -329,17 +341,37 @@ class Core(Receiver):
 
     # What this broker keeps of itself.
 
-    def _save(self) -> None:
-        progress = self._goal if self.updating else self.progress
+    def _note(self) -> None:
+        """If the store was told something, it keeps that since the last event, and all that was before."""
+        written = self.broker.store.written()
+        if written != self._kept_at:
+            self._kept, self._kept_at = (self.progress, self.chain), written
+
+    @property
+    def kept(self) -> int:
+        """The last event of which the store keeps something."""
+        self._note()
+        return self._kept[0].index
+
+    def save(self) -> None:
+        """Something about the members has changed, at a place of the log."""
+        self._kept, self._kept_at = (self.progress, self.chain), self.broker.store.written()
+        self._save()
+
+    def _save(self, goal: Progress | None = None) -> None:
+        """`goal`: what it has is of no use; but whoever has come so far has all that it ever had."""
+        self._note()
+        progress, link = (goal, chain.UNKNOWN) if goal is not None else self._kept
         self.broker.store.save(
             RECORD,
             "state",
             {
                 "epoch": progress.epoch, "index": progress.index, "cluster": self.cluster,
-                "voters": list(self.voters), "version": self.versions.spoken, "updating": self.updating,
-                "era": self.era.to_json(),
+                "voters": list(self.voters), "version": self.versions.spoken, "updating": goal is not None,
+                "era": self.era.to_json(), "chain": link.hex(), "damaged": self.damaged,
             },
         )  # fmt: skip
+        self._kept_at = self.broker.store.written()
 
     # Between members, one to one.
 
@@ -378,7 +410,7 @@ class Core(Receiver):
             self.catching_up = {member: cut for member, cut in self.catching_up.items() if member in here}
             if goes_on:
                 self._go_on(lost)
-            elif self.updating:
+            elif self.updating and not (self.filling is not None and self.filling.whole):
                 self._give_up()
             else:
                 self._strand()
@@ -386,7 +418,8 @@ class Core(Receiver):
         if self.state is not State.SERVING:
             self.stop_filling()
             self.update = Update(self)
-            self.standing.send_status()
+            if not self.way_back.under_way:  # else when that is done
+                self.standing.send_status()
         self.told_of_change()
         self.interface.came_back()
 
@@ -408,8 +441,10 @@ class Core(Receiver):
     def _go_on(self, lost: list[Address]) -> None:
         """The next view still has a majority. Whatever came before it is held by all who are here; but they may be on
         their way to another view, with others: until a majority has said something in this one, it is kept quiet."""
+        self._note()
         self.progress = Progress(self.progress.epoch + 1, self.progress.index)
         self.era = Era.of(self.channel.view, self.in_step)
+        self.chain = chain.link(self.chain, self.progress, b"", self.era.view.encode())
         store = self.broker.store
         store.begin()
         try:
@@ -419,7 +454,7 @@ class Core(Receiver):
                 self.disks.lost(member)
                 self.everywhere.lost(member)
             self.lose(lost)
-            self._save()
+            self.save()
         finally:
             store.end()
         self._begin_lease()
@@ -450,6 +485,7 @@ class Core(Receiver):
 
     def _strand(self) -> None:
         self.state = State.STRANDED
+        self.updating = False
         self.catching_up.clear()
         there = ", ".join(member.name for member in self.in_step)
         self.why = f"{there or 'nobody'} of the voters {', '.join(self.voters)}: that is no majority"
@@ -495,7 +531,7 @@ class Core(Receiver):
 
     def members_changed(self) -> None:
         """Others are in step, catch up or vote."""
-        self._save()
+        self.save()
         self._begin_lease()
         self._count_voters()
         self.disks.tell_all()
@@ -505,7 +541,7 @@ class Core(Receiver):
     def voters_changed(self) -> None:
         """One votes no more."""
         self._disk_matters = True
-        self._save()
+        self.save()
         self._begin_lease()
         self._count_voters()
 
@@ -586,17 +622,26 @@ class Core(Receiver):
 
     def reset(self, why: str, to: Progress, era: Era, cluster: str, voters: tuple[str, ...]) -> None:
         """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.
-        Until that is complete it has nothing, but knows who has all that it had, even if its own store was damaged."""
+        Until that is complete its store keeps what it had, as it may be needed yet. If that was of no use, it knows who
+        has all that it had, even if its own store was damaged."""
         if self.state is State.STRANDED:
             log.warning("this broker begins anew", why=why)
+        of_use = self.way_back.is_there if self.updating else self.progress.epoch > 0 and not self.damaged
+        self.begin_anew(why)
+        self.lives.clear()
+        was_updating, self.updating, self.damaged = self.updating, True, False
+        self._goal = self.progress = to
+        self.era, self.cluster, self.voters = era, cluster, voters
+        self.way_back.is_there = of_use
+        if not was_updating and not of_use:
+            self._save(goal=to)
+        self.broker.wipe()
+
+    def begin_anew(self, why: str) -> None:
+        """Of what it has in memory nothing stays."""
         self.state = State.JOINING
         self._cut_off(why)
         self.sending.begin_anew()
         self.handler.peers.clear()
         self.interface.attach(self.broker, self.handler.peer(self.us))
         self.stop_filling()
-        self.updating, self.damaged = True, False
-        self._goal = self.progress = to
-        self.era, self.cluster, self.voters = era, cluster, voters
-        self._save()
-        self.broker.wipe()

@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coterie.cluster import wire
+from coterie.cluster import chain, wire
 from coterie.cluster.forget import CHANGED, refusal
+from coterie.cluster.own_store import NOTHING, take_marks
 from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, unlike
 from coterie.cluster.wire import Kind
 from coterie.errors import PeerError
@@ -41,6 +42,7 @@ class Standing:
         status = Status(
             core.progress, core.cluster, core.voters, core.settings.size, live, core.damaged, core.updating,
             core.broker.empty, core.versions.newest, core.versions.spoken, core.settings.dispatch, core.era,
+            core.chain.hex(), *(NOTHING if live or core.updating else core.content),
         )  # fmt: skip
         core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
 
@@ -63,7 +65,7 @@ class Standing:
                 self._enfranchise(sender, str(said["name"]), said["voters"])
             elif kind is Kind.FORGET:
                 self._forget(sender, str(said["name"]), said["voters"])
-        except (PeerError, KeyError, TypeError, AssertionError) as error:
+        except (PeerError, KeyError, TypeError, ValueError, AssertionError) as error:
             log.error("a member says what nobody understands", sender=sender, error=repr(error))
 
     def _status(self, sender: Address, status: Status) -> None:
@@ -87,7 +89,7 @@ class Standing:
             found = decide(members, self._statuses)
             if isinstance(found, Beginning):
                 self._begin(found)
-            else:
+            elif not core.way_back.take():
                 core.why = found.why
                 log.info("the cluster waits", why=found.why)
                 core.told_of_change()
@@ -106,8 +108,12 @@ class Standing:
                 found.in_step, Progress(found.epoch, self._statuses[found.source].progress.index)
             )
             core.cluster, core.voters = found.cluster, found.voters
-            core.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
+            source = self._statuses[found.source]
+            core.progress = Progress(found.epoch, source.progress.index)
             core.era = Era.of(core.channel.view, core.channel.view.members)
+            core.chain = chain.start(core.progress, core.era.view, bytes.fromhex(source.chain))
+            take_marks(core, found.marks)
+            core.content = NOTHING
             core.versions.begin(self._statuses, found.in_step)
             core.serve()
         elif core.us in found.refused:
@@ -132,7 +138,7 @@ class Standing:
         core.disks.begins(sender)
         core.everywhere.begins(sender)
         core.handler.peer(sender).unready = {*queues}
-        core.advance()
+        core.advance(Kind.READY, sender)
         log.info("a broker catches up", broker=sender)
         if sender == core.us:
             assert core.filling is not None
@@ -157,7 +163,7 @@ class Standing:
         del core.catching_up[sender]
         members = {*core.in_step, sender}
         core.in_step = [member for member in core.members if member in members]
-        core.advance()
+        core.advance(Kind.WHOLE, sender)
         log.info("a broker is in step", broker=sender)
         if sender == core.us:
             core.updating = False
@@ -171,7 +177,7 @@ class Standing:
         there = any(member.name == name for member in core.in_step)
         if there and voters == list(core.voters) and name not in core.voters:
             core.voters = tuple(sorted((*core.voters, name)))
-            core.advance()
+            core.advance(Kind.VOTER, sender, name.encode())
             log.info("a broker votes from now on", name=name)
             core.members_changed()
         if sender == core.us:
@@ -186,7 +192,7 @@ class Standing:
             core.voters = tuple(voter for voter in core.voters if voter != name)
             if sender.name == name:
                 core.franchise.resigned.add(sender)
-            core.advance()
+            core.advance(Kind.FORGET, sender, name.encode())
             core.disks.awaited_by(sender)
             core.voters_changed()
             log.warning("a voter is forgotten", name=name, by=sender)

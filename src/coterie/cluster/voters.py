@@ -17,6 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from coterie.group.members import Address, View
 
+Marks = Mapping[int, tuple[int, int]]
+"""By the number of each queue: the next position, and the highest that may have been delivered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -78,13 +81,19 @@ class Status:
     """That its cluster spoke last."""
     dispatch: str = "credit"
     era: Era = Era()
+    chain: str = ""
+    """Of its history (chain.py); empty: it is not known."""
+    content: str = ""
+    """A sum of what its store has, if that is all it has (own_store.py)."""
+    marks: Marks = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         return {
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
-            "dispatch": self.dispatch, "era": self.era.to_json(),
+            "dispatch": self.dispatch, "era": self.era.to_json(), "chain": self.chain, "content": self.content,
+            "marks": [[number, *marks] for number, marks in self.marks.items()],
         }  # fmt: skip
 
     @classmethod
@@ -114,7 +123,16 @@ class Status:
             version,
             str(raw.get("dispatch")),
             Era.from_json(raw.get("era")),
+            str(raw.get("chain", "")),
+            str(raw.get("content", "")),
+            _marks(raw.get("marks", [])),
         )
+
+
+def _marks(raw: object) -> Marks:
+    assert isinstance(raw, list)
+    assert all(isinstance(number, int) for each in raw for number in each)
+    return {number: (following, delivered) for number, following, delivered in raw}
 
 
 def majority(voters: Collection[str], present: Collection[str]) -> bool:
@@ -135,6 +153,8 @@ class Beginning:
     cluster: str
     refused: Mapping[Address, str] = field(default_factory=dict)
     """Who may not be part of it, and why."""
+    marks: Marks = field(default_factory=dict)
+    """If those in step have what their stores have kept: on what they agree besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +231,21 @@ def _decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> B
     if not majority(best.voters, names):
         there = ", ".join(sorted(names & set(best.voters)))
         return Waiting(f"{there or 'nobody'} of the voters {', '.join(best.voters)}: that is no majority")
-    same = [
-        member
-        for member, status in right.items()
-        if status.live and best.live and status.progress == best.progress and status.era == best.era
-    ]
+    same = [member for member, status in right.items() if _has_the_same(status, best)]
     in_step = tuple(member for member in members if member in same or member == source)
-    return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster)
+    marks: dict[int, tuple[int, int]] = {}
+    for member in in_step if not best.live else ():
+        for number, (following, delivered) in old[member].marks.items():
+            known = marks.get(number, (0, 0))
+            marks[number] = max(known[0], following), max(known[1], delivered)
+    return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster, marks=marks)
+
+
+def _has_the_same(one: Status, other: Status) -> bool:
+    """They need no update from each other: both have their state in memory, or both what their stores have kept."""
+    if one.live != other.live or (one.progress, one.era, one.chain) != (other.progress, other.era, other.chain):
+        return False
+    return one.live or bool(one.chain and one.content and one.content == other.content)
 
 
 def _right(old: Mapping[Address, Status], witnesses: Mapping[Address, Status]) -> Mapping[Address, Status] | Waiting:

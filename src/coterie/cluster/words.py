@@ -75,7 +75,7 @@ class Words:
         """Raises whatever a part of an update raises: without it there is no way on."""
         core, what = self._core, data[0] if len(data) else 0
         if what == UPDATE:
-            if core.update is not None:
+            if core.update is not None and not core.way_back.under_way:
                 core.update.part(sender, data[1:])
             return
         try:
