@@ -139,6 +139,8 @@ KINDS: dict[str, str] = {
     "recovered": "what a restart found: clean, damage and data.queues; then for each queue its positions, data.next "
     "and data.redelivered",
     "synced": "everything up to `last` of the store's log is durable",
+    "generation": "data.number of a store that is replaced: data.state begun, whole (from here on it counts) or "
+    "dropped; `last`: how far the log has come",
     "queue": "a queue was declared (data.type, data.durable) or deleted; data.state",
     "client": "a channel or consumer was opened or closed; data.what, data.state, data.channel, data.tag",
     "publish": "messages of one channel were routed to `queue`, or to none; data.channel, data.numbers, "

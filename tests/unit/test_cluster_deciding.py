@@ -49,7 +49,7 @@ def test_brokers_that_have_all_been_cut_off_begin_nothing_new() -> None:
 
 
 def test_brokers_of_different_clusters_do_not_begin_together() -> None:
-    other = Status(Progress(9, 9), "y", ("b",), 3, False)
+    other = Status(Progress(9, 9), "y", ("b", "d"), 3, False)
     assert isinstance(decide((A, B), {A: status(4, 10), B: other}), Waiting)
 
 
@@ -96,3 +96,57 @@ def test_who_was_followed_is_waited_for_if_only_the_absent_can_tell() -> None:
     followed = decide((A, B, C, d), {**statuses, C: went_on(5, 7, "4@d", *right, voters=voters)})
     assert isinstance(followed, Beginning)
     assert followed.source in (C, d)
+
+
+D = Address("d", 1)
+
+
+def test_a_broker_of_another_cluster_keeps_nobody_waiting() -> None:
+    other = Status(Progress(9, 9), "y", ("d", "e", "f"), 3, False, empty=False)
+    found = decide((D, A, B), {A: status(4, 10), B: status(4, 9), D: other})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step, found.voters) == (A, (A,), VOTERS)
+    assert list(found.refused) == [D]
+    assert "another cluster, y" in found.refused[D]
+
+
+def test_one_that_is_set_up_otherwise_keeps_nobody_waiting_and_has_no_say() -> None:
+    otherwise = replace(status(4, 12), dispatch="ownership")
+    found = decide((C, A, B), {A: status(4, 10), B: status(4, 10), C: otherwise})
+    assert isinstance(found, Beginning)
+    assert (found.source, list(found.refused)) == (A, [C])
+    assert "cluster.dispatch is ownership, and that of the cluster is credit" in found.refused[C]
+
+
+def test_one_that_is_too_old_is_refused_at_a_restart_too() -> None:
+    new = replace(status(4, 10), version=2, speaks=2)
+    found = decide((A, B, C), {A: new, B: new, C: status(4, 10)})
+    assert isinstance(found, Beginning)
+    assert list(found.refused) == [C]
+    assert "upgrade it" in found.refused[C]
+
+
+def test_without_those_that_are_refused_there_must_be_a_majority_all_the_same() -> None:
+    found = decide((A, B), {A: status(4, 10), B: replace(status(4, 10), dispatch="ownership")})
+    assert isinstance(found, Waiting)
+    assert "cluster.dispatch is not the same everywhere: credit, ownership" in found.why
+
+
+def test_of_two_whole_clusters_that_meet_the_one_of_the_oldest_begins() -> None:
+    other = Status(Progress(9, 9), "y", ("d",), 1, False, empty=False)
+    found = decide((D, A, B), {A: status(4, 10), B: status(4, 10), D: other})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.cluster, set(found.refused)) == (D, "y", {A, B})
+
+
+def test_a_new_cluster_begins_without_one_that_is_set_up_otherwise_if_there_are_enough() -> None:
+    statuses = {member: status(0, 0) for member in (A, B, C)} | {D: replace(status(0, 0), dispatch="ownership")}
+    found = decide((D, A, B, C), statuses)
+    assert isinstance(found, Beginning)
+    assert (found.voters, list(found.refused)) == (VOTERS, [D])
+
+
+def test_if_nobody_can_say_which_setting_is_right_nothing_new_begins() -> None:
+    one = replace(status(0, 0), size=1)
+    found = decide((A, B), {A: one, B: replace(one, dispatch="ownership")})
+    assert isinstance(found, Waiting)

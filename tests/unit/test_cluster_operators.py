@@ -133,7 +133,7 @@ def test_what_was_forgotten_is_still_so_after_a_restart_of_all() -> None:
     cluster = Cluster(3)
     a, b, c = cluster.started()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.core.in_step) == len(b.core.in_step) == 2)
     answers = forget(b, "c")
     cluster.until(lambda: bool(answers))
     assert answers == [""]
@@ -200,7 +200,8 @@ def test_two_names_that_are_forgotten_at_the_same_time_never_make_two_majorities
     a, b, c, d, e = cluster.started()
     for host in (d, e):
         host.kill()
-    cluster.until(lambda: len(a.core.in_step) == 3)
+    cluster.until(lambda: len(a.core.in_step) == len(b.core.in_step) == 3)
+    cluster.settle()
     heal = cluster.part("a", "b")
     forget(a, "d")
     forget(b, "e")  # c knows of neither; a and b were a majority of a, b and c
@@ -383,7 +384,7 @@ def test_whoever_is_needed_for_a_majority_cannot_be_drained() -> None:
     cluster = Cluster(3)
     a, b, c = cluster.started()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.core.in_step) == len(b.core.in_step) == 2)
     assert "c is lost: bring it back, or forget it first" in why_not(a.core)
     forget(b, "c")
     cluster.settle()

@@ -84,19 +84,39 @@ class Broker:
             if isinstance(found, Exception):
                 done(found)
                 return
-            self._start_number = found.incarnation or int(self.runtime.wall())
-            for text in found.damage:
-                log.warning("the store is damaged", what=text)
-            self.damaged = bool(found.damage)
             if self.traced is not None:
                 self.traced.started()
-            self.records = rebuild(self, found)
-            if DEFAULT_VHOST not in self.vhosts:
-                self.make_vhost(DEFAULT_VHOST)
+            self._rebuild(found)
             self._look()
             done(None)
 
         self.store.alarm = self._disk_alarm
+        self.store.recover(recovered)
+
+    def _rebuild(self, found: Recovered) -> None:
+        self._start_number = found.incarnation or int(self.runtime.wall())
+        for text in found.damage:
+            log.warning("the store is damaged", what=text)
+        self.damaged = bool(found.damage)
+        self.records = rebuild(self, found)
+        if DEFAULT_VHOST not in self.vhosts:
+            self.make_vhost(DEFAULT_VHOST)
+
+    def go_back(self, done: Callable[[Exception | None], None]) -> None:
+        """What took the place of what this broker had (`wipe`) will never be whole: it has the old again, as after a
+        restart."""
+
+        def recovered(found: Recovered | Exception) -> None:
+            if isinstance(found, Exception):
+                done(found)
+                return
+            self._rebuild(found)
+            for (kind, key), record in [*self.records.items()]:
+                for listener in self.record_changed:
+                    listener(kind, key, record)
+            done(None)
+
+        self._clear()
         self.store.recover(recovered)
 
     def stop(self, done: Callable[[], None]) -> None:
@@ -212,12 +232,15 @@ class Broker:
         )
 
     def wipe(self) -> None:
-        """Everything goes, also from the store: another broker's state takes its place."""
+        """Everything goes: another broker's state takes its place. The store keeps what it has until that is whole."""
+        self.store.renew(self._clear)
+        self.make_vhost(DEFAULT_VHOST)
+
+    def _clear(self) -> None:
         for name in list(self.vhosts):
             self._end_vhost(name)
         for kind, key in [key for key in self.records if key[0] != CLUSTER]:
             self._put_record(kind, key, None)
-        self.make_vhost(DEFAULT_VHOST)
 
     def make_vhost(self, name: str) -> Vhost:
         vhost = Vhost(name, self.runtime, self.settings, self.store, self.cluster, self._next_incarnation)

@@ -112,6 +112,21 @@ class Store(QueueObserver, ABC):
     def page_out(self, entries: Sequence[Entry]) -> int:
         """Forget the messages of those entries that are on disk; how many that were."""
 
+    def renew(self, clear: Callable[[], None]) -> None:
+        """What it has is to be replaced by what it is told from now on; until `whole`, the next start finds the old.
+        `clear` does away with what there is in memory: of that the store hears nothing."""
+        clear()
+
+    def whole(self, done: Callable[[], None]) -> None:
+        """What it was told since `renew` is all that there is, and synced: from here on the next start finds that, and
+        the old may go. Then `done`; never, if it is renewed or recovered before."""
+        done()
+
+    @property
+    def keeps_old(self) -> bool:
+        """It was renewed, and is not whole yet: `recover` brings back what it had before."""
+        return False
+
     @abstractmethod
     def close(self, done: Callable[[], None]) -> None:
         """Write and sync what there is, then `done`."""

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from coterie.cluster import wire
+from coterie.cluster import chain, wire
 from coterie.cluster.alarms import Alarms
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
@@ -33,6 +33,7 @@ from coterie.cluster.lease import Lease
 from coterie.cluster.local_messages import Asked
 from coterie.cluster.log_time import LogTime
 from coterie.cluster.message_handler import MessageHandler
+from coterie.cluster.own_store import NOTHING, WayBack
 from coterie.cluster.ownership import Owners
 from coterie.cluster.pending import Pending, Place
 from coterie.cluster.remote_replies import RemoteReplies
@@ -53,7 +54,7 @@ from coterie.errors import PeerError
 from coterie.group.channel import Channel, Delivery, Receiver
 from coterie.group.members import Address, MergeView, View, ViewId
 from coterie.log import Log
-from coterie.runtime.base import Runtime
+from coterie.runtime.base import Buffer, Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -82,13 +83,21 @@ class Core(Receiver):
         self.settings = settings
         self.state = State.JOINING
         self.progress = Progress()
+        self.chain = chain.UNKNOWN
+        """Of all that the log has brought so far."""
+        self._kept = self.progress, self.chain
+        """As they were at the last event of which the store keeps something. It is the same everywhere."""
+        self._kept_at = 0
+        self.content = NOTHING
+        """Of the store, as it was found."""
         self.era = Era()
         self.cluster = ""
         self.voters: tuple[str, ...] = ()
         self.versions = Versions()
         self.damaged = False
         self.updating = False
-        """What it had is gone, and what it is to have is not complete."""
+        """What it had is not right, and what it is to have is not complete."""
+        self.way_back = WayBack(self)
         self._goal = Progress()
         """While it is updated: of the state that it is to have."""
         self.filling: Filling | None = None
@@ -101,6 +110,8 @@ class Core(Receiver):
         """Who is, in the order of the view."""
         self.catching_up: dict[Address, Progress] = {}
         """Who is, and where the state was cut that it gets."""
+        self.lives: dict[Address, Progress] = {}
+        """Of those who serve: where in the log the present life of each one's store began."""
         self.members: tuple[Address, ...] = ()
         """Of the view, as of the place of the log that was applied last."""
         self.cut_off: list[Callable[[str], None]] = []
@@ -160,9 +171,11 @@ class Core(Receiver):
         if record is None:
             return
         epoch, index, voters = record.get("epoch"), record.get("index"), record.get("voters")
-        self.updating = bool(record.get("updating"))
+        self.updating, self.damaged = bool(record.get("updating")), bool(record.get("damaged"))
         if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
             self.progress = self._goal = Progress(epoch, index)
+            self.chain = bytes.fromhex(str(record.get("chain", "")))
+            self._kept = self.progress, self.chain
             self.era = Era.from_json(record.get("era"))
             self.cluster = str(record.get("cluster"))
             self.voters = tuple(str(name) for name in voters)
@@ -226,8 +239,7 @@ class Core(Receiver):
                     for message in delivery.messages:
                         self.words.heard(delivery.sender, message)
             if self.progress != progress and store.written() != before and self.state is State.SERVING:
-                if not self.updating:
-                    self._save()
+                self._save()
                 self._disk_matters = True
         finally:
             store.end()
@@ -286,7 +298,7 @@ class Core(Receiver):
         if peer is None or not counts:
             return
         peer.events += 1
-        self.advance()
+        self.advance(head.kind, sender, data)
         self._wall = self.last_wall = self._time_of(head)
         self._made = 0
         if head.kind in EVERYWHERE:
@@ -341,9 +353,11 @@ class Core(Receiver):
         finally:
             self._wall = None
 
-    def advance(self) -> None:
+    def advance(self, kind: Kind, sender: Address, data: Buffer = b"") -> None:
         """The log has come one further."""
+        self._note()
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
+        self.chain = chain.link(self.chain, self.progress, b"%d %s" % (kind, str(sender).encode()), data)
 
     def _finish_event(self) -> None:
         while self._soon:
@@ -353,17 +367,37 @@ class Core(Receiver):
 
     # What this broker keeps of itself.
 
-    def _save(self) -> None:
-        progress = self._goal if self.updating else self.progress
+    def _note(self) -> None:
+        """If the store was told something, it keeps that since the last event, and all that was before."""
+        written = self.broker.store.written()
+        if written != self._kept_at:
+            self._kept, self._kept_at = (self.progress, self.chain), written
+
+    @property
+    def kept(self) -> int:
+        """The last event of which the store keeps something."""
+        self._note()
+        return self._kept[0].index
+
+    def save(self) -> None:
+        """Something about the members has changed, at a place of the log."""
+        self._kept, self._kept_at = (self.progress, self.chain), self.broker.store.written()
+        self._save()
+
+    def _save(self, goal: Progress | None = None) -> None:
+        """`goal`: what it has is of no use; but whoever has come so far has all that it ever had."""
+        self._note()
+        progress, link = (goal, chain.UNKNOWN) if goal is not None else self._kept
         self.broker.store.save(
             RECORD,
             "state",
             {
                 "epoch": progress.epoch, "index": progress.index, "cluster": self.cluster,
-                "voters": list(self.voters), "version": self.versions.spoken, "updating": self.updating,
-                "era": self.era.to_json(), "time": self.time.last,
+                "voters": list(self.voters), "version": self.versions.spoken, "updating": goal is not None,
+                "era": self.era.to_json(), "chain": link.hex(), "damaged": self.damaged, "time": self.time.last,
             },
         )  # fmt: skip
+        self._kept_at = self.broker.store.written()
 
     # Between members, one to one.
 
@@ -404,7 +438,7 @@ class Core(Receiver):
             self.catching_up = {member: cut for member, cut in self.catching_up.items() if member in here}
             if goes_on:
                 self._go_on(lost)
-            elif self.updating:
+            elif self._incomplete:
                 self._give_up()
             else:
                 self._strand()
@@ -412,7 +446,8 @@ class Core(Receiver):
         if self.state is not State.SERVING:
             self.stop_filling()
             self.update = Update(self)
-            self.standing.send_status()
+            if not self.way_back.under_way:  # else when that is done
+                self.standing.send_status()
         self.told_of_change()
         self.interface.came_back()
 
@@ -434,17 +469,20 @@ class Core(Receiver):
     def _go_on(self, lost: list[Address]) -> None:
         """The next view still has a majority. Whatever came before it is held by all who are here; but they may be on
         their way to another view, with others: until a majority has said something in this one, it is kept quiet."""
+        self._note()
         self.progress = Progress(self.progress.epoch + 1, self.progress.index)
         self.era = Era.of(self.channel.view, self.in_step)
+        self.chain = chain.link(self.chain, self.progress, b"", self.era.view.encode())
         store = self.broker.store
         store.begin()
         try:
             for member in lost:
                 log.warning("a broker is lost", broker=member)
+                self.lives.pop(member, None)
                 self.disks.lost(member)
                 self.everywhere.lost(member)
             self.lose(lost)
-            self._save()
+            self.save()
         finally:
             store.end()
         self._begin_lease()
@@ -464,6 +502,11 @@ class Core(Receiver):
         self.handler.lose(member)
         self.homes.lose(str(member))
 
+    @property
+    def _incomplete(self) -> bool:
+        """It is being updated, and lacks something yet."""
+        return self.updating and not (self.filling is not None and self.filling.whole)
+
     def _give_up(self) -> None:
         """What this broker has is not complete, and there is no majority that it could get the rest from."""
         self.state = State.JOINING
@@ -477,11 +520,12 @@ class Core(Receiver):
         """Others go on without this broker, and it knows. What it has is what the log says up to here."""
         log.error("this broker steps back until it can be updated", why=why)
         self.why = why
-        if self.updating:
+        if self._incomplete:
             self.state, self.progress = State.JOINING, self._goal
         else:
             self.state = State.STRANDED
-            self._save()
+            self.updating = False
+            self.save()
         self.lease.stop()
         self.stop_filling()
         self.update = None
@@ -494,6 +538,7 @@ class Core(Receiver):
 
     def _strand(self) -> None:
         self.state = State.STRANDED
+        self.updating = False
         self.catching_up.clear()
         there = ", ".join(member.name for member in self.in_step)
         self.why = f"{there or 'nobody'} of the voters {', '.join(self.voters)}: that is no majority"
@@ -539,7 +584,7 @@ class Core(Receiver):
 
     def members_changed(self) -> None:
         """Others are in step, catch up or vote."""
-        self._save()
+        self.save()
         self._begin_lease()
         self._count_voters()
         self.disks.tell_all()
@@ -549,19 +594,26 @@ class Core(Receiver):
     def voters_changed(self) -> None:
         """One votes no more."""
         self._disk_matters = True
-        self._save()
+        self.save()
         self._begin_lease()
         self._count_voters()
 
+    def refused(self, why: str) -> None:
+        """The others go on without this broker: it belongs elsewhere, or is set up otherwise."""
+        self.update = None
+        self.why = f"the cluster refuses this broker: {why}"
+        log.error("the cluster refuses this broker", why=why)
+        self.told_of_change()
+
     def updated(
         self, progress: Progress, era: Era, cluster: str, voters: tuple[str, ...], in_step: list[Address],
-        catching_up: dict[Address, Progress], wall: float,
+        catching_up: dict[Address, Progress], lives: dict[Address, Progress], wall: float,
     ) -> None:  # fmt: skip
         """This broker has the state of another one, as it was at the place of our status in the log."""
         if self.traced is not None:
             self.traced.updated()
         self.progress, self.era, self.cluster, self.voters, self.last_wall = progress, era, cluster, voters, wall
-        self.in_step, self.catching_up = in_step, catching_up
+        self.in_step, self.catching_up, self.lives = in_step, catching_up, lives
 
     def stop_filling(self) -> None:
         if self.filling is not None:
@@ -623,17 +675,26 @@ class Core(Receiver):
 
     def reset(self, why: str, to: Progress, era: Era, cluster: str, voters: tuple[str, ...]) -> None:
         """What this broker has is not right: it is about to be updated, from nothing, to what another one has on disk.
-        Until that is complete it has nothing, but knows who has all that it had, even if its own store was damaged."""
+        Until that is complete its store keeps what it had, as it may be needed yet. If that was of no use, it knows who
+        has all that it had, even if its own store was damaged."""
         if self.state is State.STRANDED:
             log.warning("this broker begins anew", why=why)
+        of_use = self.way_back.is_there if self.updating else self.progress.epoch > 0 and not self.damaged
+        self.begin_anew(why)
+        self.lives.clear()
+        was_updating, self.updating, self.damaged = self.updating, True, False
+        self._goal = self.progress = to
+        self.era, self.cluster, self.voters = era, cluster, voters
+        self.way_back.is_there = of_use
+        if not was_updating and not of_use:
+            self._save(goal=to)
+        self.broker.wipe()
+
+    def begin_anew(self, why: str) -> None:
+        """Of what it has in memory nothing stays."""
         self.state = State.JOINING
         self._cut_off(why)
         self.sending.begin_anew()
         self.handler.peers.clear()
         self.interface.attach(self.broker, self.handler.peer(self.us))
         self.stop_filling()
-        self.updating, self.damaged = True, False
-        self._goal = self.progress = to
-        self.era, self.cluster, self.voters = era, cluster, voters
-        self._save()
-        self.broker.wipe()

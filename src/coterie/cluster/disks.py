@@ -1,6 +1,8 @@
 """Whose disk has how much of the log: what confirms of persistent messages wait for.
 
 A broker says up to which event it has everything on disk: to those whose clients wait for it, and now and then to all.
+A report names the life of the store that it is of: where in the log that began. A sync may take longer than the life
+in which it was asked for; then it says nothing about the next one, whose log may be another.
 As many brokers as make a majority sync at once: the event's own, and the voters that follow it in the view. The others
 sync a little later, for many events at a time, in case one of the first is slow.
 """
@@ -8,9 +10,10 @@ sync a little later, for many events at a time, in case one of the first is slow
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from coterie.cluster.reports import Reports
+from coterie.cluster.reports import Reports, life_of
 from coterie.group.members import Address
 from coterie.runtime.base import Timer
 
@@ -31,6 +34,8 @@ class Disks:
         self._waiting: dict[Address, None] = {}
         """Whose events were applied since we last looked at our disk, and wait for it."""
         self._later: Timer | None = None
+        self._life = 0
+        """Of our store: syncs that were asked for in another one are void."""
 
     @property
     def upto(self) -> Mapping[Address, int]:
@@ -58,10 +63,12 @@ class Disks:
 
     def begin(self) -> None:
         """This broker comes into step."""
+        self._life += 1
         self._reports.begin(self._core.us)
 
     def clear(self) -> None:
-        """Nobody waits for us any more."""
+        """Nobody waits for us any more, and what is being synced is of no use to anybody."""
+        self._life += 1
         self._waiting.clear()
 
     def _is_needed(self, origin: Address) -> bool:
@@ -77,20 +84,24 @@ class Disks:
             self._later = None
         store, index, waiting = self._core.broker.store, self._core.progress.index, [*self._waiting]
         self._waiting.clear()
-        store.when_synced(store.written(), lambda: self._synced(index, waiting))
+        store.when_synced(store.written(), partial(self._synced, self._life, index, waiting))
 
-    def _synced(self, index: int, tell: Iterable[Address]) -> None:
-        self.heard(self._core.us, index, self._core.progress.epoch)
-        self.tell(tell)
+    def _synced(self, life: int, index: int, tell: Iterable[Address]) -> None:
+        if life == self._life:
+            self.heard(self._core.us, index, life_of(self._core, self._core.us))
+            self.tell(tell)
 
     def tell(self, members: Iterable[Address]) -> None:
         self._core.words.disk(self.upto.get(self._core.us, 0), members)
 
     # Those of others.
 
-    def heard(self, member: Address, index: int, epoch: int) -> None:
-        if self._reports.heard(member, index, epoch):
+    def heard(self, member: Address, index: int, life: int) -> None:
+        if self._reports.heard(member, index, life, life_of(self._core, member)):
             self._count()
+
+    def begins(self, member: Address) -> None:
+        self._reports.begins(member)
 
     def lost(self, member: Address) -> None:
         self._reports.lost(member, self._core.progress.epoch)

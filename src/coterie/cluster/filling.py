@@ -66,6 +66,8 @@ class Filling:
         self._again: list[Hollow] = []
         self._said = False
         """That all is here."""
+        self.whole = False
+        """It is on disk, too."""
         self._timer: Timer | None = None
         self._waiting: list[Callable[[], None]] = []
         self._over = False
@@ -230,10 +232,17 @@ class Filling:
             self._say(Kind.FILLED, queues=ready)
         if not self._left:
             self._said = True
+            self._core.save()
             store = self._core.broker.store
             store.when_synced(store.written(), self._on_disk)
 
     def _on_disk(self) -> None:
+        """The new store takes the place of the old one: only then may anybody count on it."""
+        if not self._over:
+            self._core.broker.store.whole(self._is_whole)
+
+    def _is_whole(self) -> None:
+        self.whole = True
         if not self._over:
             self._say(Kind.WHOLE)
 

@@ -1,4 +1,9 @@
-"""How far each broker has come, as it says itself: what answers wait for that concern others than a majority."""
+"""How far each broker has come, as it says itself: what answers wait for that concern others than a majority.
+
+What it says holds for one life of its state: from where it came into step, or was updated, until it is lost. All who
+serve know that place, as the log says it. A report of a former life may be under way for long, and counts events of a
+log that nobody else has: it is void.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,20 @@ from coterie.group.members import Address
 
 if TYPE_CHECKING:
     from coterie.cluster.core import Core
+    from coterie.cluster.voters import Progress
+
+_NAMED = 1 << 63
+"""In a report that names a life. Brokers of older versions name their epoch instead."""
+
+
+def life_of(core: Core, member: Address) -> int:
+    """The present one, as reports name it; 0: it is not known where that began."""
+    began = core.lives.get(member)
+    return 0 if began is None else name_of(began)
+
+
+def name_of(began: Progress) -> int:
+    return _NAMED | (began.epoch & 0x7F_FFFF) << 40 | began.index & 0xFF_FFFF_FFFF
 
 
 class Reports:
@@ -27,16 +46,22 @@ class Reports:
         """This broker comes into step: what it heard before is of no use."""
         self._upto = {us: 0}
 
-    def heard(self, member: Address, index: int, epoch: int) -> bool:
-        """Whether that is news."""
-        # Whoever was lost may have had events that nobody else has, and may have said so before.
-        news = epoch >= self._lost_in.get(member.name, 0) and index > self._upto.get(member, 0)
+    def heard(self, member: Address, index: int, life: int, present: int) -> bool:
+        """Whether that is news. `present`: the life that the member is in."""
+        counts = life == present or not present
+        if life < _NAMED:  # an epoch: whoever was lost may have had events that nobody else has, and said so before
+            counts = life >= self._lost_in.get(member.name, 0)
+        news = counts and index > self._upto.get(member, 0)
         if news:
             self._upto[member] = index
         return news
 
-    def lost(self, member: Address, epoch: int) -> None:
+    def begins(self, member: Address) -> None:
+        """Another life of it: what it said before is void."""
         self._upto.pop(member, None)
+
+    def lost(self, member: Address, epoch: int) -> None:
+        self.begins(member)
         self._lost_in[member.name] = epoch
 
 
@@ -60,9 +85,12 @@ class Everywhere:
         self._core.words.applied(self._core.progress.index, self._core.servants)
         self.count()
 
-    def heard(self, member: Address, index: int, epoch: int) -> None:
-        if self._reports.heard(member, index, epoch):
+    def heard(self, member: Address, index: int, life: int) -> None:
+        if self._reports.heard(member, index, life, life_of(self._core, member)):
             self.count()
+
+    def begins(self, member: Address) -> None:
+        self._reports.begins(member)
 
     def lost(self, member: Address) -> None:
         self._reports.lost(member, self._core.progress.epoch)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coterie.cluster import wire
+from coterie.cluster import chain, wire
 from coterie.cluster.forget import CHANGED, refusal
-from coterie.cluster.voters import Beginning, Era, Progress, Status, decide
+from coterie.cluster.own_store import NOTHING, take_marks
+from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, unlike
 from coterie.cluster.wire import Kind
 from coterie.errors import PeerError
 from coterie.group.members import Address
@@ -41,7 +42,8 @@ class Standing:
         status = Status(
             core.progress, core.cluster, core.voters, core.settings.size, live, core.damaged, core.updating,
             core.broker.empty, core.versions.newest, core.versions.spoken, core.settings.dispatch, core.era,
-            core.time.now(), core.stepping.unwell,
+            core.chain.hex(), *(NOTHING if live or core.updating else core.content), core.time.now(),
+            core.stepping.unwell,
         )  # fmt: skip
         core.stepping.said(status.unwell)
         core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
@@ -54,7 +56,7 @@ class Standing:
                 if said["view"] == str(core.channel.view.id):  # else another one comes
                     self._status(sender, Status.from_json(said))
             elif kind is Kind.READY:
-                if said["view"] == str(core.channel.view.id):
+                if said["view"] == str(core.channel.view.id) and said.get("cluster", core.cluster) == core.cluster:
                     core.versions.heard(sender.name, int(str(said.get("speaks", 1))))
                     self._ready(sender, Progress(*said["cut"]), said["queues"])
             elif kind is Kind.FILLED:
@@ -67,25 +69,23 @@ class Standing:
                 self._enfranchise(sender, str(said["name"]), said["voters"])
             elif kind is Kind.FORGET:
                 self._forget(sender, str(said["name"]), said["voters"])
-        except (PeerError, KeyError, TypeError, AssertionError) as error:
+        except (PeerError, KeyError, TypeError, ValueError, AssertionError) as error:
             log.error("a member says what nobody understands", sender=sender, error=repr(error))
 
     def _status(self, sender: Address, status: Status) -> None:
         core = self._core
         if core.serves:
             if sender != core.us and sender not in core.in_step:
-                if status.cluster and status.cluster != core.cluster:
-                    log.error("a broker of another cluster wants to join", broker=sender, its=status.cluster)
-                elif status.dispatch != core.settings.dispatch:
-                    log.error(
-                        "a broker with another cluster.dispatch wants to join", broker=sender, its=status.dispatch
-                    )
-                elif status.speaks < core.versions.spoken:
-                    log.error("a broker that is too old wants to join: upgrade it", broker=sender, speaks=status.speaks)
+                why = unlike(status, core.cluster, core.settings.dispatch, core.versions.spoken)
+                if why:
+                    log.error("a broker is refused", broker=sender, why=why)
                 elif status.unwell:
                     log.warning("a broker waits for its disk before it is updated", broker=sender)
-                elif core.in_step[0] == core.us:
-                    core.updates.begin(sender)
+                if core.in_step[0] == core.us:
+                    if why:
+                        core.words.refuse(sender, why)
+                    elif not status.unwell:
+                        core.updates.begin(sender)
             return
         if sender == core.us and core.update is not None and not status.unwell:
             core.update.from_here()
@@ -95,7 +95,7 @@ class Standing:
             found = decide(members, self._statuses)
             if isinstance(found, Beginning):
                 self._begin(found)
-            else:
+            elif not core.way_back.take():
                 core.why = found.why
                 log.info("the cluster waits", why=found.why)
                 core.told_of_change()
@@ -103,23 +103,37 @@ class Standing:
     def _begin(self, found: Beginning) -> None:
         """Enough have come together, and all of them have decided the same."""
         core = self._core
+        for member, why in found.refused.items():
+            if member != core.us:
+                log.error("a broker is refused", broker=member, why=why)
+                del self._statuses[member]
         if core.us in found.in_step:
             core.in_step = list(found.in_step)
             core.catching_up.clear()
+            core.lives = dict.fromkeys(
+                found.in_step, Progress(found.epoch, self._statuses[found.source].progress.index)
+            )
             core.cluster, core.voters = found.cluster, found.voters
-            core.progress = Progress(found.epoch, self._statuses[found.source].progress.index)
+            source = self._statuses[found.source]
+            core.progress = Progress(found.epoch, source.progress.index)
             core.era = Era.of(core.channel.view, core.channel.view.members)
+            core.chain = chain.start(core.progress, core.era.view, bytes.fromhex(source.chain))
+            take_marks(core, found.marks)
+            core.content = NOTHING
             core.versions.begin(self._statuses, found.in_step)
             core.versions.settle(core.voters, [member.name for member in core.in_step])
             if core.versions.spoken >= wire.LOG_TIME:
                 core.time.begin(self._statuses[found.source].time)
             core.serve()
+        elif core.us in found.refused:
+            core.refused(found.refused[core.us])
         elif not self._statuses[core.us].unwell:
             assert core.update is not None
             core.update.from_here()
         if core.us == found.source:
             for member in core.channel.view.members:
-                if member not in found.in_step and not self._statuses[member].unwell:
+                known = member in found.in_step or member in found.refused
+                if not known and not self._statuses[member].unwell:
                     core.updates.begin(member)
         self._statuses.clear()
 
@@ -130,9 +144,11 @@ class Standing:
             return
         if sender in core.catching_up:
             core.lose([sender])  # it has begun anew
-        core.catching_up[sender] = cut
+        core.catching_up[sender] = core.lives[sender] = cut
+        core.disks.begins(sender)
+        core.everywhere.begins(sender)
         core.handler.peer(sender).unready = {*queues}
-        core.advance()
+        core.advance(Kind.READY, sender)
         log.info("a broker catches up", broker=sender)
         if sender == core.us:
             assert core.filling is not None
@@ -157,7 +173,7 @@ class Standing:
         del core.catching_up[sender]
         members = {*core.in_step, sender}
         core.in_step = [member for member in core.members if member in members]
-        core.advance()
+        core.advance(Kind.WHOLE, sender)
         log.info("a broker is in step", broker=sender)
         if sender == core.us:
             core.updating = False
@@ -171,7 +187,7 @@ class Standing:
         there = any(member.name == name for member in core.in_step)
         if there and voters == list(core.voters) and name not in core.voters:
             core.voters = tuple(sorted((*core.voters, name)))
-            core.advance()
+            core.advance(Kind.VOTER, sender, name.encode())
             log.info("a broker votes from now on", name=name)
             core.members_changed()
         if sender == core.us:
@@ -186,7 +202,7 @@ class Standing:
             core.voters = tuple(voter for voter in core.voters if voter != name)
             if sender.name == name:
                 core.franchise.resigned.add(sender)
-            core.advance()
+            core.advance(Kind.FORGET, sender, name.encode())
             core.disks.awaited_by(sender)
             core.voters_changed()
             log.warning("a voter is forgotten", name=name, by=sender)

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from coterie.broker.broker import CLUSTER
 from coterie.cluster.core import Core
+from coterie.cluster.own_store import load_everything
 from coterie.cluster.settings import ClusterSettings
 from coterie.errors import UserError
 from coterie.group.channel import Channel
 from coterie.group.presets import preset
-from coterie.log import Log
-from coterie.runtime.base import Future, Runtime
+from coterie.runtime.base import Runtime
 
-if TYPE_CHECKING:
-    from coterie.broker.queue import Queue
-
-log = Log(__name__)
+__all__ = ["load_everything", "make_channel"]
 
 
 def make_channel(
@@ -56,24 +51,3 @@ def make_channel(
         runtime, layers, group=group, name=name, receiver=core, incarnation=incarnation,
         buffer_max=4 << 20,
     )  # fmt: skip
-
-
-async def load_everything(core: Core) -> None:
-    """After recovery: a clustered broker has its messages in memory, and knows how far it had come."""
-    broker = core.broker
-    core.recovered(broker.records.pop((CLUSTER, "state"), None))
-    if broker.damaged:
-        log.error("the store is damaged: this broker has no vote until it is updated")
-        core.damaged = True
-    for vhost in broker.vhosts.values():
-        for queue in vhost.queues.values():
-            error = await _loaded(core.runtime, queue)
-            if error is not None:
-                log.error("messages cannot be read: this broker has no vote until it is updated", error=error)
-                core.damaged = True
-
-
-def _loaded(runtime: Runtime, queue: Queue) -> Future[Exception | None]:
-    future: Future[Exception | None] = runtime.future()
-    queue.pager.bring_all(future.set_result)
-    return future

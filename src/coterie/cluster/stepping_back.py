@@ -70,7 +70,8 @@ class SteppingBack:
             return
         core.in_step = [each for each in core.in_step if each != member]
         core.catching_up.pop(member, None)
-        core.advance()
+        core.advance(Kind.BACK, member)
+        core.lives.pop(member, None)
         core.disks.lost(member)
         core.everywhere.lost(member)
         core.lose([member])

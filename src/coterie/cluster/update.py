@@ -35,24 +35,30 @@ class Updates:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._turn = 0
-        """Grows with every view: updates of an older one are over."""
+        self._count = 0
+        self._latest: dict[Address, int] = {}
+        """The number of the update that each one gets. With the view all of them end."""
+        self._under_way: dict[Address, Future[None]] = {}
 
     def view_changed(self, view: View) -> None:
-        self._turn += 1
+        self._latest.clear()
+        self._under_way = {member: task for member, task in self._under_way.items() if not task.done()}
 
     def begin(self, member: Address) -> None:
-        """Cut the state here and now."""
+        """Cut the state here and now. If it is asked for again, what was cut before is not sent any more."""
         core = self._core
         found = snapshot.cut(core.broker, core.handler)
         found.outline.update(
             epoch=core.progress.epoch,
             index=core.progress.index,
+            chain=core.chain.hex(),
+            kept=core.kept,
             era=core.era.to_json(),
             cluster=core.cluster,
             voters=list(core.voters),
             in_step=[str(each) for each in core.in_step],
             catching_up=[[str(each), cut.epoch, cut.index] for each, cut in core.catching_up.items()],
+            lives=[[str(each), began.epoch, began.index] for each, began in core.lives.items()],
             wall=core.last_wall,
             time=core.time.last,
             versions=core.versions.to_json(),
@@ -61,21 +67,28 @@ class Updates:
         count = sum(len(entries) for _, entries in found.queues)
         log.info("updating a broker", broker=member, messages=count)
         now = core.now() if core.time.last is None else core.time.last
-        core.runtime.spawn(self._send(member, found, self._turn, now))
+        self._count += 1
+        self._latest[member] = self._count
+        before = self._under_way.get(member)
+        self._under_way[member] = core.runtime.spawn(self._send(member, found, self._count, before, now))
 
-    async def _send(self, member: Address, found: snapshot.Cut, turn: int, now: float) -> None:
+    async def _send(
+        self, member: Address, found: snapshot.Cut, number: int, before: Future[None] | None, now: float
+    ) -> None:
+        """`before`: another update of that member, whose parts must not come between those of this one."""
         channel = self._core.channel
         await self._on_disk()
-        if turn != self._turn:
-            return
+        while before is not None and not before.done():
+            await self._others()
         try:
-            await channel.send(bytes((UPDATE, _OUTLINE)) + wire.encode_json(found.outline), member)
+            if self._latest.get(member) == number:
+                await channel.send(bytes((UPDATE, _OUTLINE)) + wire.encode_json(found.outline), member)
             for chunk in snapshot.chunks(found, now):
-                if turn != self._turn:
+                if self._latest.get(member) != number:
                     return
                 await channel.send(bytes((UPDATE, _CHUNK)) + chunk, member)
                 await self._others()
-            if turn == self._turn:
+            if self._latest.get(member) == number:
                 await channel.send(bytes((UPDATE, _END)), member)
         except ChannelClosed:
             pass
@@ -137,9 +150,9 @@ class Update:
         if outline["view"] != str(core.channel.view.id):
             return
         self._source, self._outline = sender, outline
-        progress = Progress(outline["epoch"], outline["index"])
+        goal = Progress(outline["epoch"], outline["kept"] if "kept" in outline else outline["index"])
         era, voters = Era.from_json(outline["era"]), tuple(outline["voters"])
-        core.reset(f"{sender} brings this broker up to date", progress, era, outline["cluster"], voters)
+        core.reset(f"{sender} brings this broker up to date", goal, era, outline["cluster"], voters)
         core.time.begin(outline.get("time"))
         self._installation = Installation(core.broker, core.handler, outline, core.now())
 
@@ -153,8 +166,10 @@ class Update:
         self._installation = None
         members = [Address.parse(text) for text in outline["in_step"]]
         others = {Address.parse(text): Progress(epoch, index) for text, epoch, index in outline["catching_up"]}
+        lives = {Address.parse(text): Progress(epoch, index) for text, epoch, index in outline.get("lives", ())}
         era = Era.from_json(outline["era"])
-        core.updated(cut, era, outline["cluster"], tuple(outline["voters"]), members, others, outline["wall"])
+        core.chain = bytes.fromhex(outline.get("chain", ""))
+        core.updated(cut, era, outline["cluster"], tuple(outline["voters"]), members, others, lives, outline["wall"])
         core.versions.install(outline["versions"])
         self.complete = True
         kept, self._kept = self._kept, []
@@ -162,6 +177,6 @@ class Update:
             core.replay(place, sender, memoryview(data))
         said = {
             "view": str(core.channel.view.id), "speaks": core.versions.newest, "cut": [cut.epoch, cut.index],
-            "queues": filling.unready,
+            "queues": filling.unready, "cluster": core.cluster,
         }  # fmt: skip
         core.sending.multicast(Kind.READY, wire.encode_json(said))

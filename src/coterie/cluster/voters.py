@@ -13,9 +13,12 @@ far as the one that was right: so each also says in which view it went on, its *
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from coterie.group.members import Address, View
+
+Marks = Mapping[int, tuple[int, int]]
+"""By the number of each queue: the next position, and the highest that may have been delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,11 @@ class Status:
     """That its cluster spoke last."""
     dispatch: str = "credit"
     era: Era = Era()
+    chain: str = ""
+    """Of its history (chain.py); empty: it is not known."""
+    content: str = ""
+    """A sum of what its store has, if that is all it has (own_store.py)."""
+    marks: Marks = field(default_factory=dict)
     time: float = 0.0
     """What time of the log it is to that broker."""
     unwell: bool = False
@@ -88,7 +96,9 @@ class Status:
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
-            "dispatch": self.dispatch, "era": self.era.to_json(), "time": self.time, "unwell": self.unwell,
+            "dispatch": self.dispatch, "era": self.era.to_json(), "chain": self.chain, "content": self.content,
+            "marks": [[number, *marks] for number, marks in self.marks.items()], "time": self.time,
+            "unwell": self.unwell,
         }  # fmt: skip
 
     @classmethod
@@ -120,9 +130,18 @@ class Status:
             version,
             str(raw.get("dispatch")),
             Era.from_json(raw.get("era")),
+            str(raw.get("chain", "")),
+            str(raw.get("content", "")),
+            _marks(raw.get("marks", [])),
             time,
             bool(raw.get("unwell")),
         )
+
+
+def _marks(raw: object) -> Marks:
+    assert isinstance(raw, list)
+    assert all(isinstance(number, int) for each in raw for number in each)
+    return {number: (following, delivered) for number, following, delivered in raw}
 
 
 def majority(voters: Collection[str], present: Collection[str]) -> bool:
@@ -141,6 +160,10 @@ class Beginning:
     voters: tuple[str, ...]
     epoch: int
     cluster: str
+    refused: Mapping[Address, str] = field(default_factory=dict)
+    """Who may not be part of it, and why."""
+    marks: Marks = field(default_factory=dict)
+    """If those in step have what their stores have kept: on what they agree besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +174,58 @@ class Waiting:
 
 
 def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Beginning | Waiting:
-    """What becomes of a view in which nobody is in step: `statuses` has all of its members."""
-    dispatch = {statuses[member].dispatch for member in members}
-    if len(dispatch) > 1:
-        return Waiting(f"cluster.dispatch is not the same everywhere: {', '.join(sorted(dispatch))}")
+    """What becomes of a view in which nobody is in step: `statuses` has all of its members.
+
+    One that is of another cluster, or set up otherwise, keeps nobody waiting: whoever can begin without it does, and
+    refuses it. Of one cluster only those can that have a majority of its voters. If several can begin all the same, it
+    is the first in the order of the view; but if none of them has ever been a cluster, nobody knows which is right.
+    """
+    known = [statuses[member] for member in members if not statuses[member].damaged]
+    clusters = [*dict.fromkeys(status.cluster for status in known if status.cluster)] or [""]
+    begun: list[Beginning] = []
+    waiting: list[Waiting] = []
+    kinds = [
+        (cluster, dispatch)
+        for cluster in clusters
+        for dispatch in dict.fromkeys(status.dispatch for status in known if status.cluster in ("", cluster))
+    ]
+    for cluster, dispatch in kinds:
+        versions = [status.version for status in known if (status.cluster, status.dispatch) == (cluster, dispatch)]
+        found = {member: unlike(statuses[member], cluster, dispatch, max(versions, default=1)) for member in members}
+        refused = {member: why for member, why in found.items() if why}
+        answer = _decide([member for member in members if member not in refused], statuses)
+        if isinstance(answer, Beginning):
+            begun.append(replace(answer, refused=refused))
+        else:
+            waiting.append(answer)
+    if begun and (clusters != [""] or len(begun) == 1):
+        return begun[0]
+    if len(clusters) > 1:
+        return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
+    if len(kinds) > 1:
+        settings = ", ".join(sorted(dispatch for _, dispatch in kinds))
+        return Waiting(f"cluster.dispatch is not the same everywhere: {settings}")
+    return waiting[0] if waiting else Waiting("the stores of all brokers that are here are damaged")
+
+
+def unlike(status: Status, cluster: str, dispatch: str, version: int) -> str:
+    """Why a broker cannot be part of that cluster; nothing: it can."""
+    if status.cluster and status.cluster != cluster:
+        ours = f"this is {cluster}" if cluster else "this one begins anew"
+        return f"it is of another cluster, {status.cluster}, and {ours}: give it its own node.peers, or an empty folder"
+    if status.dispatch != dispatch:
+        return f"its cluster.dispatch is {status.dispatch}, and that of the cluster is {dispatch}: change the setting"
+    if status.speaks < version:
+        return f"it understands events up to version {status.speaks}, and the cluster speaks {version}: upgrade it"
+    return ""
+
+
+def _decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Beginning | Waiting:
+    """Of members that are alike."""
     intact = {member: statuses[member] for member in members if not statuses[member].damaged}
     whole = {member: status for member, status in intact.items() if not status.updating}
     old = {member: status for member, status in whole.items() if status.progress.epoch}
     witnesses = {member: status for member, status in intact.items() if status.updating}
-    clusters = {status.cluster for status in (*old.values(), *witnesses.values())}
-    if len(clusters) > 1:
-        return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
     if not old and witnesses:
         return Waiting("the updates of all brokers that are here were cut off: one is needed that has everything")
     if not old:
@@ -176,13 +240,21 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
     if not majority(best.voters, names):
         there = ", ".join(sorted(names & set(best.voters)))
         return Waiting(f"{there or 'nobody'} of the voters {', '.join(best.voters)}: that is no majority")
-    same = [
-        member
-        for member, status in right.items()
-        if status.live and best.live and status.progress == best.progress and status.era == best.era
-    ]
+    same = [member for member, status in right.items() if _has_the_same(status, best)]
     in_step = tuple(member for member in members if member in same or member == source)
-    return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster)
+    marks: dict[int, tuple[int, int]] = {}
+    for member in in_step if not best.live else ():
+        for number, (following, delivered) in old[member].marks.items():
+            known = marks.get(number, (0, 0))
+            marks[number] = max(known[0], following), max(known[1], delivered)
+    return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster, marks=marks)
+
+
+def _has_the_same(one: Status, other: Status) -> bool:
+    """They need no update from each other: both have their state in memory, or both what their stores have kept."""
+    if one.live != other.live or (one.progress, one.era, one.chain) != (other.progress, other.era, other.chain):
+        return False
+    return one.live or bool(one.chain and one.content and one.content == other.content)
 
 
 def _right(old: Mapping[Address, Status], witnesses: Mapping[Address, Status]) -> Mapping[Address, Status] | Waiting:

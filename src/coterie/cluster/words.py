@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from coterie.cluster.filling import ASK, BODIES, answer
 from coterie.cluster.remote_replies import WORDS as REPLIES
+from coterie.cluster.reports import life_of
 from coterie.cluster.update import UPDATE
 from coterie.cluster.whereabouts import WHERE
 from coterie.group.channel import BufferFull, ChannelClosed
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from coterie.group.members import Address
 
 log = Log(__name__)
-DISK, PING, PONG, APPLIED, ALARMS = 1, 2, 3, 10, 12
+DISK, PING, PONG, APPLIED, REFUSED, ALARMS = 1, 2, 3, 10, 12, 13
+WHY_MAX = 1000
+"""Bytes of a reason that are shown."""
 _SHORT = struct.Struct(">BQQ")
-"""What, a number, the epoch."""
+"""What, a number, and of a report the life that it is of."""
 
 
 class Words:
@@ -37,17 +40,17 @@ class Words:
         self._tell(PING, number, 0, to)
 
     def disk(self, index: int, to: Iterable[Address]) -> None:
-        self._tell(DISK, index, self._core.progress.epoch, to)
+        self._tell(DISK, index, life_of(self._core, self._core.us), to)
 
     def applied(self, index: int, to: Iterable[Address]) -> None:
-        self._tell(APPLIED, index, self._core.progress.epoch, to)
+        self._tell(APPLIED, index, life_of(self._core, self._core.us), to)
 
     def alarms(self, bits: int, to: Iterable[Address]) -> None:
-        self._tell(ALARMS, bits, self._core.progress.epoch, to)
+        self._tell(ALARMS, bits, 0, to)
 
-    def _tell(self, what: int, number: int, epoch: int, to: Iterable[Address]) -> None:
+    def _tell(self, what: int, number: int, life: int, to: Iterable[Address]) -> None:
         """If there is no room for it, it is lost."""
-        core, data = self._core, _SHORT.pack(what, number, epoch)
+        core, data = self._core, _SHORT.pack(what, number, life)
         for member in to:
             if member != core.us and core.serves_with(member):
                 try:
@@ -67,11 +70,15 @@ class Words:
 
         self._core.runtime.spawn(send())
 
+    def refuse(self, member: Address, why: str) -> None:
+        """It wants to join, and may not."""
+        self.send(member, bytes((REFUSED,)) + why.encode())
+
     def heard(self, sender: Address, data: memoryview) -> None:
         """Raises whatever a part of an update raises: without it there is no way on."""
         core, what = self._core, data[0] if len(data) else 0
         if what == UPDATE:
-            if core.update is not None:
+            if core.update is not None and not core.way_back.under_way:
                 core.update.part(sender, data[1:])
             return
         try:
@@ -82,6 +89,9 @@ class Words:
                     core.filling.bodies(data[1:])
             elif what == WHERE:
                 core.whereabouts.heard(sender, data[1:])
+            elif what == REFUSED:
+                if not core.serves and sender in core.channel.view.members:
+                    core.refused(bytes(data[1 : 1 + WHY_MAX]).decode(errors="replace"))
             elif what in REPLIES:
                 core.replies.heard(sender, data)
             else:
@@ -89,12 +99,12 @@ class Words:
         except struct.error as error:
             log.error("a word between brokers that cannot be read", sender=sender, error=error)
 
-    def _short(self, sender: Address, what: int, number: int, epoch: int) -> None:
+    def _short(self, sender: Address, what: int, number: int, life: int) -> None:
         core = self._core
         if what == DISK:
-            core.disks.heard(sender, number, epoch)
+            core.disks.heard(sender, number, life)
         elif what == APPLIED:
-            core.everywhere.heard(sender, number, epoch)
+            core.everywhere.heard(sender, number, life)
         elif what == ALARMS:
             core.alarms.heard(sender, number)
         elif what == PING:

@@ -44,8 +44,13 @@ class Files:
     async def list(self) -> dict[str, int]:
         """The store's files with their sizes."""
         start = self._folder + "/"
-        found: dict[str, int] = await self._call(self._disk.list)
+        found = await self.list_all()
         return {name.removeprefix(start): size for name, size in found.items() if name.startswith(start)}
+
+    async def list_all(self) -> dict[str, int]:
+        """Also those of others, with their folders."""
+        found: dict[str, int] = await self._call(self._disk.list)
+        return found
 
     async def read(self, name: str, offset: int, size: int) -> bytes:
         data: bytes = await self._call(self._disk.read, self.path(name), offset, size)

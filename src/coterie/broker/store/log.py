@@ -18,13 +18,13 @@ from coterie.broker.observer import Reason
 from coterie.broker.storage import Record, Recovered, Store
 from coterie.broker.store.compaction import Compactor
 from coterie.broker.store.content import PLAIN, prologue
-from coterie.broker.store.files import Files
 from coterie.broker.store.format import SECRET_SIZE
+from coterie.broker.store.generations import RESERVE, Generations
 from coterie.broker.store.index import Index
 from coterie.broker.store.loading import Loader
 from coterie.broker.store.marks import QueueMarks
 from coterie.broker.store.operations import Enqueue, Mark, Name, Save, encode_one
-from coterie.broker.store.recovery import CLOSED, QUEUE_MARKS, RESERVE, Recovery
+from coterie.broker.store.recovery import CLOSED, QUEUE_MARKS, Recovery
 from coterie.broker.store.reserve import Reserve
 from coterie.broker.store.segment import Segment
 from coterie.broker.store.settings import StoreSettings
@@ -32,7 +32,7 @@ from coterie.broker.store.unit import Unit
 from coterie.broker.store.writer import Writer
 from coterie.errors import DiskError
 from coterie.log import Log
-from coterie.runtime.base import Runtime
+from coterie.runtime.base import Future, Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 log = Log(__name__)
 
 
+_LOOK: Final = 0.01
+"""Seconds between two looks at whether the disk has done what it was asked to do."""
+_PATIENCE: Final = 1.0
+"""Seconds that what the old generation was told may take to be written. The rest is lost, as by a crash."""
 POSITIONS_PER_SECOND: Final = 10_000_000
 """More than any queue gives."""
 
@@ -50,14 +54,22 @@ class LogStore(Store):
 
     def __init__(self, runtime: Runtime, settings: StoreSettings | None = None, folder: str = "store") -> None:
         self._runtime = runtime
-        self._settings = settings = settings or StoreSettings()
-        self._folder = folder
-        self._files = Files(runtime, folder)
-        self.index = Index(settings.compact_garbage)
-        self._loader = Loader(runtime, self._files, settings, self.index)
+        self._settings = settings or StoreSettings()
+        self._generations = Generations(runtime, folder)
+        self._generation = 0
+        self._kept: int | None = None
+        """The generation that still counts while this one is being made."""
+        self._open(0)
         self.writer: Writer
         self._compactor: Compactor
-        self._compacting = False
+        self._compaction: Future[None] | None = None
+        self._retired: Writer | None = None
+        """Of the generation that is kept."""
+        self._compactions: list[Future[None]] = []
+        """Of generations before this one."""
+        self._completion: Future[None] | None = None
+        self._deaf = False
+        """What it hears is of another generation."""
         self._next_number = 1
         self._next_queue = 1
         self._unit = Unit(1)
@@ -75,21 +87,41 @@ class LogStore(Store):
     def recover(self, done: Callable[[Recovered | Exception], None]) -> None:
         self._runtime.spawn(self._recover(done))
 
+    def _open(self, generation: int) -> None:
+        """With nothing in it that is known yet."""
+        self._generation = generation
+        self._files = self._generations.files(generation)
+        self.index = Index(self._settings.compact_garbage)
+        self._loader = Loader(self._runtime, self._files, self._settings, self.index)
+        self._queues = {}
+        self._known = {}
+        self._leaving = set()
+
     async def _recover(self, done: Callable[[Recovered | Exception], None]) -> None:
-        recovery = Recovery(self._files, self._settings, self.index)
+        generations, written = self._generations, 0
         try:
+            if self._kept is not None:
+                written = self.writer.written
+                await self._settle()
+                self._kept = None
+            self._open(await generations.find())
+            recovery = Recovery(self._files, self._settings, self.index)
             await recovery.run()
+            present = generations.reserve >= self._settings.reserve_bytes > 0
+            if generations.reserve and not present:
+                await generations.files(0).remove(RESERVE)
         except DiskError as error:
             done(error)
             return
         result = recovery.result
         secret = recovery.secret or self._runtime.entropy(SECRET_SIZE)
-        reserve = Reserve(self._runtime, self._files.path(RESERVE), self._settings.reserve_bytes, recovery.reserve)
+        reserve = Reserve(self._runtime, generations.reserve_path, self._settings.reserve_bytes, present)
         self._next_number, self._next_queue = recovery.next_number, recovery.next_queue
         self.writer = Writer(
-            self._runtime, self._settings, self.index, self._folder, secret, result.incarnation, recovery.next_id,
-            recovery.next_number, reserve,
+            self._runtime, self._settings, self.index, generations.folder(self._generation), secret, result.incarnation,
+            recovery.next_id, recovery.next_number, reserve,
         )  # fmt: skip
+        self.writer.written = self.writer.synced = written
         self.writer.on_synced = self._synced
         self._compactor = Compactor(self._files, self._settings, self.index, secret, result.incarnation)
         self._unit = Unit(self._next_number)
@@ -118,8 +150,7 @@ class LogStore(Store):
             if not told:
                 self._leap(result)
             tell()
-            if self.alarm is not None:
-                self.alarm(value)
+            self._blocked(value)
 
         self.writer.on_blocked = blocked
         self.writer.written += 1
@@ -139,6 +170,100 @@ class LogStore(Store):
             marks.next = max(next_position + 1, clock)
             result.queues[key] = marks.next, entries
             self._reserve(marks, marks.next - 1)
+
+    # Another generation.
+
+    def renew(self, clear: Callable[[], None]) -> None:
+        if self._runtime.trace.on:
+            self._runtime.trace.flush()
+        self._end_unit()
+        old, reserve = self.writer, self.writer.reserve
+        self._compactions = [task for task in (*self._compactions, self._compaction) if task and not task.done()]
+        self._compaction = None
+        if self._kept is None:
+            self._kept, self._retired = self._generation, old
+            old.retire()
+        else:  # this one was never whole
+            old.stop()
+            self._runtime.spawn(self._drop(self._generation, self._completion))
+        self._deaf = True
+        clear()
+        self._deaf = False
+        self._open(self._generations.new())
+        self._next_queue = 1
+        self.writer = Writer(
+            self._runtime, self._settings, self.index, self._generations.folder(self._generation), old.secret,
+            old.incarnation, 1, self._next_number, reserve,
+        )  # fmt: skip
+        self.writer.written = self.writer.synced = old.written
+        self.writer.on_synced, self.writer.on_blocked = self._synced, self._blocked
+        self._blocked(False)
+        if reserve.wanted:
+            self.writer.restore_reserve()
+        self._compactor = Compactor(self._files, self._settings, self.index, old.secret, old.incarnation)
+        self._unit = Unit(self._next_number)
+        self._unit.atomic = self._depth > 0
+        self._trace_generation("begun", self._generation)
+
+    def whole(self, done: Callable[[], None]) -> None:
+        if self._kept is None:
+            done()
+        else:
+            self._completion = self._runtime.spawn(self._complete(self._generation, done))
+
+    async def _complete(self, generation: int, done: Callable[[], None]) -> None:
+        while self._generation == generation:
+            try:
+                await self._generations.complete(generation)
+                break
+            except DiskError as error:
+                log.error("the disk refuses: the old store is kept", error=error)
+                await self._files.rest(self._settings.retry_interval)
+        if self._generation != generation or self._kept is None:
+            return
+        old, self._kept = self._kept, None
+        if self._retired is not None:
+            self._retired.stop()
+        self._trace_generation("whole", generation)
+        self._runtime.spawn(self._drop(old))
+        done()
+
+    async def _drop(self, generation: int, completion: Future[None] | None = None) -> None:
+        """`completion`: it may be about to be made whole."""
+        for task in (completion, *self._compactions):
+            while task is not None and not task.done():
+                await self._files.rest(_LOOK)
+        self._trace_generation("dropped", generation)
+        try:
+            await self._generations.remove(generation)
+        except DiskError as error:
+            log.warning("an old store is removed at the next start", error=error)
+
+    @property
+    def keeps_old(self) -> bool:
+        return self._kept is not None
+
+    async def _settle(self) -> None:
+        """Before the old generation is read again: what was told of it is written, and nobody writes to it."""
+        self.writer.stop()
+        retired, until = self._retired, self._runtime.now() + _PATIENCE
+        while retired is not None and retired.synced < retired.written and self._runtime.now() < until:
+            await self._files.rest(_LOOK)
+        if retired is not None:
+            retired.stop()
+        for task in (self._completion, self._compaction, *self._compactions):
+            while task is not None and not task.done():
+                await self._files.rest(_LOOK)
+        self._compaction = None
+
+    def _trace_generation(self, state: str, number: int) -> None:
+        if self._runtime.trace.on:
+            self._runtime.trace.emit("generation", number=number, state=state, last=self.writer.written)
+            self._runtime.trace.flush()
+
+    def _blocked(self, value: bool) -> None:
+        if self.alarm is not None:
+            self.alarm(value)
 
     def close(self, done: Callable[[], None]) -> None:
         """Note exactly how far everything has gone. If the disk refuses that, the next start is as after a crash."""
@@ -287,11 +412,13 @@ class LogStore(Store):
 
     def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
         numbers = [entry.stored for entry in entries if entry.stored]
-        if numbers:
+        if numbers and not self._deaf:
             self._open_unit().dequeue(numbers)
             self._told()
 
     def deleted(self, queue: Queue) -> None:
+        if self._deaf:
+            return
         self.dequeued(queue, list(queue.entries.values()), Reason.DELETED)
         marks = self._queues.pop(queue, None) or self._known.get(_key(queue))
         if marks is not None:
@@ -301,6 +428,8 @@ class LogStore(Store):
     # Small records, and units.
 
     def save(self, kind: str, key: str, value: Record | None) -> None:
+        if self._deaf:
+            return
         text = None if value is None else json.dumps(value, separators=(",", ":")).encode()
         self._open_unit().save((kind, key), Save(kind, key, text).encode(), value is None)
         self._told()
@@ -436,23 +565,20 @@ class LogStore(Store):
     # Cleaning up.
 
     def _compact_soon(self) -> None:
-        if not self._compacting:
+        if self._compaction is None or self._compaction.done():
             run = self._compactor.choose()
             if run is not None:
-                self._compacting = True
-                self._runtime.spawn(self._compact(run))
+                self._compaction = self._runtime.spawn(self._compact(self._compactor, self.index, run))
 
-    async def _compact(self, run: list[Segment]) -> None:
+    async def _compact(self, compactor: Compactor, index: Index, run: list[Segment]) -> None:
         try:
-            while run:
-                await self._compactor.compact(run)
-                run = self._compactor.choose() or []
+            while run and compactor is self._compactor:
+                await compactor.compact(run)
+                run = compactor.choose() or []
         except DiskError as error:
             log.warning("compaction was given up for now", error=error)
-            self.index.ripe[run[0].id] = None
+            index.ripe[run[0].id] = None
             await self._files.rest(self._settings.retry_interval)
-        finally:
-            self._compacting = False
 
 
 def _key(queue: Queue) -> tuple[str, str, int]:

@@ -29,7 +29,6 @@ QUEUE_MARKS = "store.marks"
 """The store's own kind of saved record: how far positions and deliveries of a queue may have gone."""
 CLOSED = "store.closed"
 """And that it was closed as it should be; its value tells which start of the node did it."""
-RESERVE = "reserve"
 _MOST_BYTES = 2**32 - 1
 _ALL = 2**64 - 1
 """Above every position."""
@@ -57,7 +56,6 @@ class Recovery:
         self.next_number = 1
         self.lost: dict[int, None] = {}
         """Messages that cannot be recovered: to be dequeued, so that they are reported once."""
-        self.reserve = False
         self._names: dict[int, Name] = {}
         self._saved: dict[tuple[str, str], bytes] = {}
         self._enqueues: list[tuple[Segment, int, Enqueue]] = []
@@ -90,9 +88,6 @@ class Recovery:
     async def _survey(self) -> tuple[list[tuple[SegmentName, int]], dict[int, int]]:
         """The segments that count, in order; and for those that were given up before their end, where that is."""
         files = await self._files.list()
-        self.reserve = files.get(RESERVE, 0) >= self._settings.reserve_bytes > 0
-        if RESERVE in files and not self.reserve:
-            await self._files.remove(RESERVE)
         found: dict[SegmentName, int] = {}
         for text, size in files.items():
             name = parse_name(text)

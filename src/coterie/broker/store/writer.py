@@ -94,6 +94,7 @@ class Writer:
         self._previous = (0, 0)
         self._given_up: Segment | None = None
         """The segment before the next one, if it was given up."""
+        self._stopped = False
 
     # What is to be written.
 
@@ -116,13 +117,30 @@ class Writer:
         self._wanted = max(self._wanted, upto)
 
     @property
+    def reserve(self) -> Reserve:
+        return self._reserve
+
+    def retire(self) -> None:
+        """Another generation of the store follows. What this one was told is still written and synced."""
+        self.on_synced, self.on_blocked = _ignore, _ignore
+        self._reserve = Reserve(self._runtime, "", 0, False)
+        self.sync_soon(self.written)
+        self.flush()
+
+    def stop(self) -> None:
+        """Nobody will ever read what this one was told."""
+        self.on_synced, self.on_blocked = _ignore, _ignore
+        self._reserve = Reserve(self._runtime, "", 0, False)
+        self._stopped = True
+
+    @property
     def refused(self) -> bool:
         """The disk did not take what it was given last."""
         return self._failures > 0
 
     def flush(self) -> None:
         """Write what there is to write, sync what somebody waits for, unless the disk is busy with that already."""
-        if self._busy or self._paused:
+        if self._busy or self._paused or self._stopped:
             return
         segment = self.active
         if segment is not None and segment.size >= self._settings.segment_bytes:
@@ -365,7 +383,10 @@ class Writer:
     def restore_reserve(self) -> None:
         """Make the reserve, and try again as long as there is no room for it."""
         self._making = True
-        self._reserve.make(self._reserve_made)
+        if self._reserve.wanted:
+            self._reserve.make(self._reserve_made)
+        else:
+            self._reserve_made(True)
 
     def _reserve_made(self, made: bool) -> None:
         if made:
@@ -395,3 +416,7 @@ class Writer:
         if blocked != self.blocked:
             self.blocked = blocked
             self.on_blocked(blocked)
+
+
+def _ignore(_: object) -> None:
+    """Nobody listens any more."""
