@@ -133,8 +133,10 @@ class BrokerTrace(QueueObserver):
     def letter(self, letter: Message, position: int) -> None:
         self._letters[letter] = position
 
-    def addressed(self, queue: Queue, entries: Sequence[Entry], reason: Reason, routed: Routed) -> None:
-        """It is decided where they go."""
+    def addressed(
+        self, queue: Queue, entries: Sequence[Entry], reason: Reason, routed: Routed, unwritable: Sequence[int]
+    ) -> None:
+        """It is decided where they go; of some no letter could be made."""
         sent: dict[int, None] = {}
         for target, letters in routed.items():
             positions = [self._letters[letter] for letter in letters]
@@ -143,7 +145,8 @@ class BrokerTrace(QueueObserver):
                 self._positions("dead_letter", queue, positions, reason=reason.value, to=name_of(target))
         dropped = [entry.position for entry in entries if entry.position not in sent]
         if dropped:
-            self._positions("dead_letter", queue, dropped, reason=reason.value)
+            said: dict[str, Json] = {"unwritable": pairs(unwritable)} if unwritable else {}
+            self._positions("dead_letter", queue, dropped, reason=reason.value, **said)
 
     def buried(self) -> None:
         self._source = None

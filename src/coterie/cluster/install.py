@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker import records
+from coterie.broker.recovery import sound_exchange, sound_queue
 from coterie.broker.specs import ExchangeSpec, QueueSpec
 from coterie.cluster.consumers import Getter, Holder, Peer, Subscriber
 from coterie.cluster.snapshot import Json, Told, owner_of, peer_of, read_chunk, read_ids
@@ -43,10 +44,11 @@ class Installation:
         for name, record in said["operator"]:
             vhost.put_policy(name, records.policy_of(name, record), operator=True)
         for name, kind, durable, auto_delete, internal, arguments in said["exchanges"]:
-            vhost.add_exchange(ExchangeSpec(name, kind, durable, auto_delete, internal, _table(arguments)))
+            exchange = ExchangeSpec(name, kind, durable, auto_delete, internal, _table(arguments))
+            vhost.add_exchange(sound_exchange(vhost, exchange))
         for queue in said["queues"]:
             durable, auto_delete, exclusive, arguments = queue["spec"]
-            spec = QueueSpec(durable, auto_delete, exclusive, _table(arguments))
+            spec = sound_queue(vhost, queue["name"], QueueSpec(durable, auto_delete, exclusive, _table(arguments)))
             owner = owner_of(self._handler, queue["owner"])
             self._handler.declaring = queue["home"] or ""
             made = vhost.add_queue(queue["name"], spec, owner, queue["number"], save=True)
