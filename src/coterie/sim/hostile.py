@@ -63,7 +63,9 @@ class Hostile:
     # Texts and numbers.
 
     def name(self) -> str:
-        """Of a queue or an exchange of its own."""
+        """Of a queue or an exchange of its own; mostly one that there is already."""
+        if self.rng.random() < 0.7:
+            return self.rng.choice((f"{PREFIX}-1", f"{PREFIX}-1", f"{PREFIX}-2"))
         return PREFIX + self.rng.choice(("", "-1", "-2", "-3", "-x", "-\udcff\udc80", "-" + "n" * 251, "-ä'\"\x00\x7f"))
 
     def long_name(self) -> str:
@@ -94,7 +96,7 @@ class Hostile:
         if kind == 12:
             return {self.key(): self.value(depth + 1) for _ in range(rng.choice((0, 1, 3)))}
         nested: Value = self.value(depth + 1)
-        for _ in range(rng.choice((3, 29, 32, 40))):
+        for _ in range(rng.choice((3, 3, 3, 20, 27, 40))):
             nested = [nested] if rng.random() < 0.5 else {"n": nested}
         return nested
 
@@ -106,10 +108,10 @@ class Hostile:
     def arguments(self) -> Table:
         rng = self.rng
         found: Table = {}
-        for name in rng.sample(ARGUMENTS, rng.choice((0, 1, 2, 3))):
-            found[name] = rng.choice(SENSIBLE[name]) if name in SENSIBLE and rng.random() < 0.7 else self.value()
+        for name in rng.sample(ARGUMENTS, rng.choice((0, 0, 1, 2))):
+            found[name] = rng.choice(SENSIBLE[name]) if name in SENSIBLE and rng.random() < 0.8 else self.value()
         if rng.random() < 0.6:
-            found["x-dead-letter-exchange"] = rng.choice((self._graves, "", self.name()))
+            found["x-dead-letter-exchange"] = rng.choice((self._graves, self._graves, "", self.name()))
             found["x-message-ttl"] = rng.choice((0, 5, 60))
             if rng.random() < 0.5:
                 found["x-dead-letter-routing-key"] = rng.choice(
@@ -154,7 +156,7 @@ class Hostile:
         for name in ("CC", "BCC"):
             if rng.random() < 0.2:
                 keys: list[Value] = [*self._queues[:2], self.name(), "k" * 300, 7]
-                found[name] = rng.choice(keys[:2] or [None]) if rng.random() < 0.3 else keys
+                found[name] = rng.choice(keys[:2] or [None]) if rng.random() < 0.1 else keys
         for name in ("x-first-death-queue", "x-last-death-reason", "x-delay", self.key()):
             if rng.random() < 0.1:
                 found[name] = self.value()
@@ -166,13 +168,16 @@ class Hostile:
             headers=self.headers() if rng.random() < 0.9 else None,
             delivery_mode=rng.choice((None, 0, 1, 2, 2, 2, 255)),
             priority=rng.choice((None, 0, 255)),
-            expiration=rng.choice((None, None, None, "0", "10", "4294967295", "4294967296", "-1", "1e3", "", "\udcff")),
+            expiration=rng.choice(("4294967296", "-1", "1e3", "", "\udcff")) if rng.random() < 0.03 else self._ttl(),
             message_id=rng.choice((None, "", "m", "m" * 255)),
             timestamp=rng.choice((None, 0, 2**64 - 1)),
-            user_id=rng.choice((None, None, None, None, "somebody")),
+            user_id="somebody" if rng.random() < 0.02 else None,
             reply_to=rng.choice((None, None, "amq.rabbitmq.reply-to.\udcff", "\udcff" * 200)),
             type=rng.choice((None, "\udcff")),
         )
+
+    def _ttl(self) -> str | None:
+        return self.rng.choice((None, None, "0", "10", "4294967295"))
 
     def header(self, size: int) -> bytes:
         """Of a message with a body of that size; now and then it is none."""
@@ -182,7 +187,7 @@ class Hostile:
                 break
             except (ProtocolError, ValueError):  # what cannot even be written
                 continue
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.03:
             raw[self.rng.randrange(12, len(raw))] = self.rng.randrange(256)
         return bytes(raw)
 
@@ -292,6 +297,13 @@ def complaints(broker: Broker) -> Iterator[str]:
             if not 0 <= (queue.limits.ttl or 0) < 2**32 or queue.next_position >= 2**63:
                 yield f"queue {name!r} has limits or positions that make no sense"
             yield from _unwritable(f"queue {name!r}", queue.spec.arguments)
+            if queue.counters.unwritable:
+                yield f"a dead letter of queue {name!r} could not be written"
+            replica = queue.replica
+            if replica is not None and (type(replica.incarnation) is not int or _bytes(replica.session) > 255):
+                yield f"queue {name!r} follows one that cannot be"
+        if vhost.gone.unwritable:
+            yield "a dead letter of a queue that is gone could not be written"
         for binding in vhost.bindings():
             if _bytes(binding.key) > 255:
                 yield f"a binding has the key {binding.key!r}"
