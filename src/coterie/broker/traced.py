@@ -160,6 +160,12 @@ class BrokerTrace(QueueObserver):
         self._numbers = {publish.message: number for number, publish in enumerate(publishes, first)}
         self._routed.clear()
 
+    def rewritten(self, message: Message, instead: Message) -> None:
+        """Queues get another one in its place."""
+        number = self._numbers.get(message)
+        if number is not None:
+            self._numbers[instead] = number
+
     def routed(self, routed: Routed) -> None:
         numbers = self._numbers
         if numbers:
