@@ -24,10 +24,13 @@ from coterie.broker.message import Message, make_message
 from coterie.broker.observer import Reason
 from coterie.broker.policy import Policy
 from coterie.broker.specs import Binding, QueueSpec
+from coterie.broker.users import Users, UserSettings
+from coterie.broker.wiring import Bind, DeclareExchange, DeclareQueue
 from coterie.cluster.wire import Malformed, Routes
+from coterie.console.import_check import Checker
 from coterie.errors import ProtocolError, UserError
 from coterie.replication import steps
-from coterie.sim.hostile import Hostile
+from coterie.sim.hostile import Hostile, complaints
 
 anything = st.recursive(
     st.none()
@@ -295,6 +298,31 @@ def test_further_routing_keys_are_a_list(name: str, value: Any) -> None:
     assert found.value.reply_code == 406
     fine = make_message("", "q", b"x", Properties(headers={name: [1, "b"]})).header
     inbound.publish(publish, fine, b"x")
+
+
+# Definitions.
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**32))
+def test_definitions_are_refused_with_every_problem_or_can_be_made(seed: int) -> None:
+    rig = Rig()
+    users = Users(rig.runtime, rig.broker.store, UserSettings())
+    try:
+        plan = Checker(rig.broker, users, "/", lambda shape: "").check(Hostile(seed).definitions())
+    except UserError:
+        return
+    answers: list[object] = []
+    for _, policy in plan.policies:
+        rig.vhost.set_policy(policy, answers.append)
+    for _, exchange in plan.exchanges:
+        rig.vhost.change(DeclareExchange(exchange), answers.append)
+    for _, name, queue in plan.queues:
+        rig.vhost.change(DeclareQueue(name, queue, None, chosen=True), answers.append)
+    for _, binding in plan.bindings:
+        rig.vhost.change(Bind(binding), answers.append)
+    assert not any(isinstance(answer, ProtocolError) for answer in answers)
+    assert [*complaints(rig.broker)] == []
 
 
 # Steps of links, and of leases.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from coterie.amqp.codes import PRECONDITION_FAILED
 from coterie.broker import records
 from coterie.broker.entry import Entry
+from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
 from coterie.broker.specs import EXCHANGE_KINDS, ExchangeSpec, QueueSpec
 from coterie.broker.storage import Record, Recovered, RecoveredEntry
@@ -118,11 +119,17 @@ def _operator_policy(vhost: Vhost, parts: list[str], key: str, record: Record) -
 
 
 def _put_policy(vhost: Vhost, name: str, record: Record, operator: bool) -> None:
+    policy = sound_policy(vhost, name, record, operator)
+    if policy is not None:
+        vhost.put_policy(name, policy, operator, save=False)
+
+
+def sound_policy(vhost: Vhost, name: str, record: Record, operator: bool) -> Policy | None:
+    """What can be meant of a policy that a store or another broker has."""
     policy, problems = records.policy_of(name, record).sound(operator)
     if problems:
         log.warning("a policy is not as it may be", vhost=vhost.name, policy=name, ignored="; ".join(problems))
-    if policy is not None:
-        vhost.put_policy(name, policy, operator, save=False)
+    return policy
 
 
 def _exchange(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:

@@ -146,7 +146,7 @@ class _Walk:
         if isinstance(value, FarMoment):
             return "" if 0 <= value < 2**64 else f"{_number(value)} is no time"
         if isinstance(value, int):
-            return _WHOLE(value)
+            return "" if WHOLE_MIN <= value <= WHOLE_MAX else f"{_number(value)} does not fit into 64 bits"
         if isinstance(value, Decimal):
             return _decimal(value)
         if isinstance(value, Mapping):
@@ -156,9 +156,6 @@ class _Walk:
                 return f"a table may be nested {NESTING_MAX} deep"
             return next((wrong for item in value if (wrong := self.value(item, depth + 1))), "")
         return f"no table can hold a {type(value).__name__}"
-
-
-_WHOLE: Final = Whole()
 
 
 def _decimal(value: Decimal) -> str:

@@ -23,7 +23,7 @@ from coterie.cluster.wire import encode_messages
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from coterie.broker.broker import Broker
     from coterie.broker.message import Message
@@ -214,6 +214,42 @@ class Hostile:
     def json(self) -> Any:
         """Any value that JSON has."""
         return self.rng.choice((None, True, 1.5, "t", "k" * 256, "\ud800", [], {}, [[]], *NUMBERS, *BEYOND))
+
+    def definitions(self) -> dict[str, Any]:
+        """A document of one vhost, as somebody might import it."""
+
+        def shapes(*makes: Callable[[], dict[str, Any]]) -> Any:
+            found = [self._twisted(make()) for make in makes for _ in range(self.rng.choice((0, 1, 3)))]
+            return found if self.rng.random() < 0.97 else self.json()
+
+        def named() -> dict[str, Any]:
+            arguments = self.json() if self.rng.random() < 0.1 else self._packed()
+            name = self.name() if self.rng.random() < 0.9 else self.long_name()
+            return {"name": name, "arguments": arguments, "durable": True, "auto_delete": False}
+
+        def exchange() -> dict[str, Any]:
+            return named() | {"type": self.rng.choice(("topic", "headers", "direct", "nonsense")), "internal": False}
+
+        def binding() -> dict[str, Any]:
+            return {
+                "source": self.name(), "destination": self.name(), "destination_type": "queue",
+                "routing_key": self.text(), "arguments": self._packed(),
+            }  # fmt: skip
+
+        def policy() -> dict[str, Any]:
+            found = self.policy()
+            return found | {"apply-to": found.pop("apply_to")}
+
+        return {
+            "queues": shapes(named), "exchanges": shapes(exchange), "bindings": shapes(binding),
+            "policies": shapes(policy),
+        }  # fmt: skip
+
+    def _twisted(self, shape: dict[str, Any]) -> dict[str, Any]:
+        """Now and then one thing of it is another one."""
+        if self.rng.random() < 0.2:
+            shape[self.rng.choice(sorted(shape))] = self.json()
+        return shape
 
     def lease(self) -> dict[str, Any]:
         rng = self.rng
