@@ -269,3 +269,13 @@ def test_a_persistent_message_in_a_durable_queue_is_told_apart() -> None:
     frames = [publish_frames(1, "", "q", b"x", kept if keep else None) for keep in (True, False, True)]
     traced.client.raw(b"".join(frames))
     assert traced.read("enqueue") == ["enqueue q 1-3 persistent=[[1, 1], [3, 3]]"]
+
+
+def test_a_message_whose_hidden_copies_are_taken_out_is_still_the_one_that_was_published() -> None:
+    traced = Traced()
+    traced.declare("q")
+    traced.client.call(1, "confirm.select")
+    traced.read()
+    hidden = publish_frames(1, "", "q", b"a", Properties(headers={"BCC": ["nowhere"]}))
+    traced.client.raw(hidden + publishes(b"b"))
+    assert [line for line in traced.read("publish", "enqueue") if "numbers=[[1, 2]]" not in line] == []

@@ -16,8 +16,10 @@ from coterie.amqp.codes import FRAME_METHOD, NOT_IMPLEMENTED, PRECONDITION_FAILE
 from coterie.amqp.framing import Repeat
 from coterie.amqp.methods import METHODS
 from coterie.amqp.properties import BASIC, PREFIX, decode, encode, scan
-from coterie.broker.message import Message, parse_ttl
+from coterie.broker import validation
+from coterie.broker.message import HAS_HEADERS, Message, parse_ttl
 from coterie.broker.publish import Publish
+from coterie.broker.router import COPIES
 from coterie.errors import ProtocolError
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
@@ -185,6 +187,8 @@ class Inbound:
                 f"user_id property set to '{user_id}' but authenticated user was '{self._user}'",
             )
         ttl = parse_ttl(expiration)
+        if header[PREFIX] & HAS_HEADERS and COPIES in header:
+            validation.refuse(validation.copies(decode(header).headers or {}), "message")
         raw = header
         if reply_to == REPLY_TO:
             if self._reply_to is None:

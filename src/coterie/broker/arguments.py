@@ -6,12 +6,11 @@ meaning. A declaration of what exists already must agree in the known ones, or i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.broker.validation import Check, Whole, flag, short_text, table, text, type_name
 from coterie.errors import ProtocolError
 
 Arguments = Mapping[str, object]
@@ -35,6 +34,8 @@ REPLICATED: Final = "x-replicated"
 QPID_REPLICATED: Final = "qpid.replicated"
 ALTERNATE: Final = "alternate-exchange"
 
+_SHOWN: Final = 60
+
 DROP_HEAD: Final = "drop-head"
 RING: Final = "ring"
 REJECT: Final = "reject-publish"
@@ -47,53 +48,15 @@ MS_MAX: Final = 2**32 - 1
 """Milliseconds, as in RabbitMQ: seven weeks."""
 IDS_MAX: Final = 100_000_000
 """Message ids that a queue may remember."""
+DELIVERIES_MAX: Final = 2**31 - 1
+"""Deliveries of one message that are worth counting."""
 DEFAULTS: Final[Mapping[str, object]] = {"x-queue-type": "classic", "x-queue-mode": "default"}
 """Saying it is the same as not saying it."""
-
-Check = Callable[[object], str]
-"""What is wrong with a value; nothing if it is fine."""
-
-
-def type_name(value: object) -> str:
-    """The type of a table's value as RabbitMQ calls it."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(2**31) <= value < 2**31 else "long"
-    return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), "void")
-
-
-_TYPE_NAMES: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
-    (str, "longstr"),
-    (bytes, "binary"),
-    (float, "double"),
-    (Decimal, "decimal"),
-    (datetime, "timestamp"),
-    (dict, "table"),
-    ((list, tuple), "array"),
-)
-
-
-def _whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
-    def check(value: object) -> str:
-        if isinstance(value, bool) or not isinstance(value, int):
-            return f"a whole number is due, not a {type_name(value)}"
-        return "" if minimum <= value <= maximum else f"{value} is not between {minimum} and {maximum}"
-
-    return check
-
-
-def flag(value: object) -> str:
-    return "" if isinstance(value, bool) else f"true or false is due, not a {type_name(value)}"
-
-
-def _text(value: object) -> str:
-    return "" if isinstance(value, str) else f"a text is due, not a {type_name(value)}"
 
 
 def _one_of(*words: str) -> Check:
     def check(value: object) -> str:
-        wrong = _text(value)
+        wrong = text(value)
         return wrong or ("" if value in words else f"{value!r} is none of {', '.join(words)}")
 
     return check
@@ -106,38 +69,58 @@ def _replicated(value: object) -> str:
 
 
 QUEUE_CHECKS: Final[Mapping[str, Check]] = {
-    TTL: _whole(0, MS_MAX),
-    EXPIRES: _whole(1, MS_MAX),
-    MAX_LENGTH: _whole(0),
-    MAX_BYTES: _whole(0),
+    TTL: Whole(0, MS_MAX),
+    EXPIRES: Whole(1, MS_MAX),
+    MAX_LENGTH: Whole(0),
+    MAX_BYTES: Whole(0),
     OVERFLOW: _one_of(*OVERFLOWS),
-    DEAD_EXCHANGE: _text,
-    DEAD_KEY: _text,
-    MAX_PRIORITY: _whole(0, PRIORITY_MAX),
+    DEAD_EXCHANGE: short_text,
+    DEAD_KEY: short_text,
+    MAX_PRIORITY: Whole(0, PRIORITY_MAX),
     SINGLE_ACTIVE: flag,
-    LAST_VALUE_KEY: _text,
-    DELIVERY_LIMIT: _whole(0),
-    DEDUPLICATE_LENGTH: _whole(1, IDS_MAX),
-    DEDUPLICATE_TTL: _whole(1, MS_MAX),
+    LAST_VALUE_KEY: short_text,
+    DELIVERY_LIMIT: Whole(0, DELIVERIES_MAX),
+    DEDUPLICATE_LENGTH: Whole(1, IDS_MAX),
+    DEDUPLICATE_TTL: Whole(1, MS_MAX),
     QUEUE_TYPE: _one_of(*QUEUE_TYPES),
     QUEUE_MODE: _one_of("default", "lazy"),
     REPLICATED: _replicated,
     QPID_REPLICATED: _replicated,
 }
 EXCHANGE_CHECKS: Final[Mapping[str, Check]] = {
-    ALTERNATE: _text,
+    ALTERNATE: short_text,
     REPLICATED: _replicated,
     QPID_REPLICATED: _replicated,
 }
 
 
 def check_values(arguments: Arguments, checks: Mapping[str, Check], what: str) -> None:
-    """`what` names the thing, as in "queue 'q' in vhost '/'"."""
-    for name, check in checks.items():
-        if name in arguments:
-            wrong = check(arguments[name])
+    """`what` names the thing, as in "queue 'q' in vhost '/'". Those that mean nothing must be such as can be kept."""
+    for key, check in checks.items():
+        if key in arguments:
+            wrong = check(arguments[key])
             if wrong:
-                raise ProtocolError(PRECONDITION_FAILED, f"invalid arg '{name}' for {what}: {wrong}")
+                raise ProtocolError(PRECONDITION_FAILED, f"invalid arg '{key}' for {what}: {wrong}")
+    wrong = table(arguments)
+    if wrong:
+        raise ProtocolError(PRECONDITION_FAILED, f"invalid arguments for {what}: {wrong}")
+
+
+def sound(arguments: Arguments, checks: Mapping[str, Check]) -> tuple[Arguments, list[str]]:
+    """Of something that exists already, as an older version has let it in: the arguments that can be meant, and what is
+    wrong with the others. A number out of its range is the nearest one in it; what else is wrong counts for nothing."""
+    problems: list[str] = []
+    found: dict[str, object] = {}
+    for key, value in arguments.items():
+        check = checks.get(key)
+        wrong = short_text(key) or table({key: value}) or ("" if check is None else check(value))
+        if wrong:
+            problems.append(f"'{str(key)[:_SHOWN]}': {wrong}")
+            if not (isinstance(check, Whole) and isinstance(value, int) and not isinstance(value, bool)):
+                continue
+            value = check.nearest(value)
+        found[key] = value
+    return (found, problems) if problems else (arguments, problems)
 
 
 def check_queue(arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, what: str) -> None:

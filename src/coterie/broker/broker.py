@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from coterie.amqp.codes import NOT_ALLOWED
-from coterie.broker import records
+from coterie.amqp.codes import NOT_ALLOWED, PRECONDITION_FAILED
+from coterie.broker import records, validation
 from coterie.broker.cluster import Cluster, NullCluster
 from coterie.broker.counters import Counters
 from coterie.broker.observer import QueueObserver
@@ -172,6 +172,9 @@ class Broker:
     def apply_administration(self, said: dict[str, object]) -> object:
         """What all brokers of a cluster decide alike."""
         if said["do"] == "add vhost":
+            wrong = validation.name(said["name"])
+            if wrong:
+                return ProtocolError(PRECONDITION_FAILED, f"invalid name of a vhost: {wrong}")
             return self.keep_vhost(str(said["name"]))
         if said["do"] == "delete vhost":
             return self._end_vhost(str(said["name"]))

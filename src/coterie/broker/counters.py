@@ -38,6 +38,8 @@ class Counters:
     duplicates: int = 0
     """Publishes whose message id the queue had seen before."""
     dead_lettered: int = 0
+    unwritable: int = 0
+    """Messages that died and of which no letter could be made: they were dropped."""
 
     def left(self, reason: Reason, count: int) -> None:
         """So many have left the queue."""

@@ -4,6 +4,9 @@ Its header `x-death` tells where it died, and why, the last death first; deaths 
 record with a count. `x-first-death-*` and `x-last-death-*` name the first and the last. A letter that would come to a
 queue in which it died before, and on its way there was never rejected by a client, would go round for ever: it is
 dropped.
+
+Headers are what clients say: whatever `x-death` is, a letter is made. Records that make no sense are not told on, and
+counts end at the largest number that a table can hold.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from coterie.amqp.properties import PERSISTENT, Properties
 from coterie.amqp.tables import Table, Value
 from coterie.broker.message import Message, make_message
 from coterie.broker.observer import Reason
@@ -19,12 +23,16 @@ from coterie.broker.router import copies
 from coterie.errors import ProtocolError
 
 DEATHS = "x-death"
+COUNT_MAX = 2**63 - 1
 Death = Mapping[str, Value]
 
 
 def deaths(message: Message) -> list[Death]:
     """What its headers tell of earlier deaths, as far as it makes sense."""
-    found = (message.properties().headers or {}).get(DEATHS)
+    try:
+        found = (message.properties().headers or {}).get(DEATHS)
+    except ProtocolError:  # a store, or a peer, has let it in
+        return []
     if not isinstance(found, Sequence) or isinstance(found, str | bytes):
         return []
     return [death for death in found if isinstance(death, Mapping)]
@@ -34,11 +42,14 @@ def make_letter(
     message: Message, queue: str, reason: Reason, exchange: str, key: str | None, wall: float, records_max: int
 ) -> tuple[Message, list[str]]:
     """The letter, and the routing keys that it goes with: the queue's `key` for dead letters, else those it came
-    with."""
-    properties = message.properties()
+    with. Raises ProtocolError if it cannot be written at all."""
+    try:
+        properties = message.properties()
+    except ProtocolError:  # a store, or a peer, has let it in: what can be known of it is kept
+        properties = Properties(delivery_mode=PERSISTENT if message.persistent else None, priority=message.priority)
     further = copies(message, hidden=False)
     headers: Table = dict(properties.headers or {})
-    headers[DEATHS] = _told(message, queue, reason, wall, further)[:records_max]
+    headers[DEATHS] = _told(message, properties, queue, reason, wall, further)[:records_max]
     for which in ("first", "last"):
         if which == "last" or "x-first-death-queue" not in headers:
             headers[f"x-{which}-death-exchange"] = message.exchange
@@ -58,12 +69,14 @@ def make_letter(
     return message.letter(letter), keys
 
 
-def _told(message: Message, queue: str, reason: Reason, wall: float, further: list[str]) -> list[Death]:
+def _told(
+    message: Message, properties: Properties, queue: str, reason: Reason, wall: float, further: list[str]
+) -> list[Death]:
     same: list[Death] = []
     others: list[Death] = []
     for death in deaths(message):
         (same if death.get("queue") == queue and death.get("reason") == reason.value else others).append(death)
-    count = sum(n for death in same if isinstance(n := death.get("count"), int)) + 1
+    count = min(sum(_count(death) for death in same) + 1, COUNT_MAX)
     record: Table = {
         "count": count,
         "reason": reason.value,
@@ -72,10 +85,15 @@ def _told(message: Message, queue: str, reason: Reason, wall: float, further: li
         "exchange": message.exchange,
         "routing-keys": [message.key, *further],
     }
-    expiration = message.properties().expiration
+    expiration = properties.expiration
     if expiration is not None:
         record["original-expiration"] = expiration
     return [record, *others]
+
+
+def _count(death: Death) -> int:
+    count = death.get("count")
+    return count if type(count) is int and count > 0 else 0
 
 
 def goes_round(letter: Message, queue: str) -> bool:

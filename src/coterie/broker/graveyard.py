@@ -7,23 +7,27 @@ chain.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coterie.broker.dead_letter import goes_round, make_letter
 from coterie.broker.entry import Entry
+from coterie.broker.message import Message, make_message
 from coterie.broker.observer import Reason
+from coterie.errors import ProtocolError
 from coterie.log import Log
 
 if TYPE_CHECKING:
-    from coterie.broker.message import Message
     from coterie.broker.publish import Routed
     from coterie.broker.queue import Queue
     from coterie.broker.vhost import Vhost
 
 log = Log(__name__)
 _WARNINGS_MAX = 1000
+UNWRITABLE = make_message("", "", b"")
+"""Instead of a letter that cannot be written."""
 
 
 class Graveyard:
@@ -33,7 +37,7 @@ class Graveyard:
         self._vhost = vhost
         self._waiting: deque[tuple[Queue, Sequence[Entry], Reason, bool]] = deque()
         self._busy = False
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str, str]] = set()
 
     def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
         """The entries have left the queue. `told`: the queue's observers are to hear of it."""
@@ -59,33 +63,42 @@ class Graveyard:
         if traced is not None:
             traced.dying(queue)
         routed: Routed = {}
+        unwritable: list[int] = []
         for entry in entries:
             assert entry.message is not None, "what dies is brought from disk first"
             letter = self._address(queue, entry.message, reason, routed)
-            if traced is not None and letter is not None:
+            if letter is UNWRITABLE:
+                unwritable.append(entry.position)
+            elif traced is not None and letter is not None:
                 traced.letter(letter, entry.position)
         if traced is not None:
-            traced.addressed(queue, entries, reason, routed)
+            traced.addressed(queue, entries, reason, routed, unwritable)
         queue.cluster.send_letters(self._vhost, routed)
         if traced is not None:
             traced.buried()
 
     def _address(self, queue: Queue, message: Message, reason: Reason, routed: Routed) -> Message | None:
-        """The letter, and into `routed` for whom it is; None: there is nowhere to send it."""
+        """The letter, and into `routed` for whom it is; None: there is nowhere to send it. UNWRITABLE: it cannot be
+        made, whatever is in the message or in the queue's limits; it is dropped, once."""
         vhost, limits = self._vhost, queue.limits
         exchange = limits.dead_exchange
         assert exchange is not None
         if exchange and exchange not in vhost.exchanges:
             log.debug("a dead letter is dropped: no such exchange", queue=queue.name, exchange=exchange)
             return None
-        letter, keys = make_letter(
-            message, queue.name, reason, exchange, limits.dead_key, vhost.cluster.wall(),
-            vhost.settings.death_records_max,
-        )  # fmt: skip
+        try:
+            letter, keys = make_letter(
+                message, queue.name, reason, exchange, limits.dead_key, vhost.cluster.wall(),
+                vhost.settings.death_records_max,
+            )  # fmt: skip
+        except (ProtocolError, ValueError, TypeError, ArithmeticError, OSError, struct.error) as error:
+            queue.counters.unwritable += 1
+            self._warn(queue.name, exchange, "a dead letter that cannot be written is dropped", error)
+            return UNWRITABLE
         sent = False
         for target in vhost.router.find(exchange, keys, letter)[0]:
             if reason is not Reason.REJECTED and goes_round(letter, target.name):
-                self._warn(queue.name, target.name)
+                self._warn(queue.name, target.name, "dead letters that go round are dropped")
                 continue
             waiting = routed.setdefault(target, [])
             # From a queue with a home they are published, and may be refused in their turn.
@@ -98,8 +111,9 @@ class Graveyard:
         queue.counters.dead_lettered += sent
         return letter
 
-    def _warn(self, queue: str, target: str) -> None:
-        """Once for each pair of queues: there may be very many such letters."""
-        if (queue, target) not in self._warned and len(self._warned) < _WARNINGS_MAX:
-            self._warned.add((queue, target))
-            log.warning("dead letters that go round are dropped", queue=queue, to=target)
+    def _warn(self, queue: str, target: str, what: str, error: Exception | None = None) -> None:
+        """Once for each pair: there may be very many such letters."""
+        if (queue, target, what) not in self._warned and len(self._warned) < _WARNINGS_MAX:
+            self._warned.add((queue, target, what))
+            facts = {} if error is None else {"error": error}
+            log.warning(what, queue=queue, to=target, **facts)

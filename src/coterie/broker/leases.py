@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
-from coterie.broker import records
+from coterie.broker import records, validation
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -363,8 +363,18 @@ class LeaseStep:
         """Raises TypeError or KeyError for what is none."""
         return LeaseStep(**{field.name: said[field.name] for field in fields(LeaseStep) if field.name in said})
 
+    def check(self) -> None:
+        """Raises ProtocolError 406 for what is no step of a lease."""
+        if self.do not in _DEEDS:
+            raise ProtocolError(PRECONDITION_FAILED, f"a lease knows no '{self.do}' (there are: {', '.join(_DEEDS)})")
+        for name, check in _CHECKS.items():
+            value = getattr(self, name)
+            if value is not None or name not in _OPTIONAL:
+                validation.refuse(check(value), f"{name} of a lease")
+
     def apply(self, queue: Queue) -> Answer:
         """Raises ProtocolError; nothing has happened then."""
+        self.check()
         store = queue.vhost.store
         lease = self._find(queue)
         queue.expiry.used()
@@ -455,6 +465,30 @@ class LeaseStep:
                 entries.append(entry)
                 size += entry.size
         return entries, False
+
+
+def _label(value: object) -> str:
+    """The name of a lease, or of a session: no client writes it as a short string."""
+    wrong = validation.text(value)
+    if wrong or not isinstance(value, str):
+        return wrong
+    return "" if len(value) <= NAME_MAX else f"it may have {NAME_MAX} characters, and has {len(value)}"
+
+
+def _name(value: object) -> str:
+    return "it must not be empty" if value == "" else _label(value)
+
+
+_DEEDS: Final = (ACQUIRE, RETIRE, RELEASE, TAKE, END)
+_CHECKS: Final[dict[str, validation.Check]] = {
+    "name": _name,
+    "user": _label,
+    "operator": validation.flag,
+    "session": _label,
+    "id": validation.Whole(0, 2**64 - 1),
+    **dict.fromkeys(("rows", "bytes", "after", "first", "last", "upto"), validation.Whole(0)),
+}
+_OPTIONAL: Final = frozenset({"session", "id", "rows", "bytes", "after", "last"})
 
 
 class Answer(NamedTuple):

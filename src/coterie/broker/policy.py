@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coterie.broker import arguments
-from coterie.broker.arguments import Check
 from coterie.broker.limits import NUMBERS, WORDS
+from coterie.broker.validation import Check, Whole, flag, short_text, table, text
 from coterie.errors import UserError
 
 APPLY_TO: Final = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
@@ -28,9 +28,11 @@ REPLICATE: Final = "replicate"
 CHECKS: Final[Mapping[str, Check]] = {
     **{key: arguments.QUEUE_CHECKS[f"x-{key}"] for key in (*NUMBERS, *WORDS)},
     arguments.ALTERNATE: arguments.EXCHANGE_CHECKS[arguments.ALTERNATE],
-    REPLICATE: arguments.flag,
+    REPLICATE: flag,
 }
 PATTERN_MAX: Final = 1024
+GROUPS_MAX: Final = 100
+"""In a pattern: how many nested ones Python can read depends on who asks, and all brokers must agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +48,67 @@ class Policy:
     def check(self, operator: bool = False) -> None:
         if not self.name:
             raise UserError("a policy needs a name")
+        wrong = short_text(self.name)
+        if wrong:
+            raise UserError(f"the name of a policy: {wrong}")
         if self.apply_to not in APPLY_TO or (operator and self.apply_to == "exchanges"):
             raise UserError(
                 f"policy '{self.name}': apply-to must be one of {', '.join(APPLY_TO)}, not {self.apply_to!r}"
             )
-        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
-            raise UserError(f"policy '{self.name}': the priority must be a whole number, not {self.priority!r}")
-        if len(self.pattern) > PATTERN_MAX:
-            raise UserError(f"policy '{self.name}': a pattern may have {PATTERN_MAX} characters")
+        wrong = Whole()(self.priority)
+        if wrong:
+            raise UserError(f"policy '{self.name}': the priority: {wrong}")
+        wrong = text(self.pattern)
+        if wrong:
+            raise UserError(f"policy '{self.name}': the pattern: {wrong}")
+        if len(self.pattern) > PATTERN_MAX or self.pattern.count("(") > GROUPS_MAX:
+            raise UserError(
+                f"policy '{self.name}': a pattern may have {PATTERN_MAX} characters, and {GROUPS_MAX} groups"
+            )
         try:
             re.compile(self.pattern)
-        except re.error as error:
+        except (re.error, OverflowError) as error:
             raise UserError(f"policy '{self.name}': {self.pattern!r} is no regular expression: {error}") from None
         if not self.definition:
             raise UserError(f"policy '{self.name}': the definition is empty")
-        known = NUMBERS if operator else CHECKS
+        wrong = table(self.definition)
+        if wrong:
+            raise UserError(f"policy '{self.name}': the definition: {wrong}")
         for key, value in self.definition.items():
-            if key in _IGNORED and not operator:
-                continue
-            if key not in known:
-                raise UserError(
-                    f"policy '{self.name}': there is no key '{key}' (there are: {', '.join(sorted(known))})"
-                )
-            wrong = CHECKS[key](value)
-            if not wrong and value == arguments.RING:
-                wrong = "a ring is a kind of queue: declare it so"
+            wrong = _wrong(key, value, operator)
             if wrong:
-                raise UserError(f"policy '{self.name}': {key}: {wrong}")
+                raise UserError(f"policy '{self.name}': {wrong}")
+
+    def sound(self, operator: bool = False) -> tuple[Policy | None, list[str]]:
+        """Of one that exists already, as an older version has let it in: what of it can be meant, if anything, and
+        what is wrong with the rest."""
+        keys = {key: _wrong(key, value, operator) or table({key: value}) for key, value in self.definition.items()}
+        problems = [wrong for wrong in keys.values() if wrong]
+        left = replace(self, definition={key: self.definition[key] for key, wrong in keys.items() if not wrong})
+        try:
+            left.check(operator)
+        except UserError as error:
+            return None, [*problems, str(error)]
+        return (left, problems) if problems else (self, problems)
 
     def matches(self, name: str, kind: str) -> bool:
         """`kind`: what `apply_to` may say of the thing."""
         if self.apply_to not in ("all", kind) and not (self.apply_to == "queues" and kind.endswith("_queues")):
             return False
         return re.search(self.pattern, name) is not None
+
+
+def _wrong(key: str, value: object, operator: bool) -> str:
+    """With one key of a definition."""
+    if key in _IGNORED and not operator:
+        return ""
+    known = NUMBERS if operator else CHECKS
+    if key not in known:
+        return f"there is no key '{key}' (there are: {', '.join(sorted(known))})"
+    wrong = CHECKS[key](value)
+    if not wrong and value == arguments.RING:
+        wrong = "a ring is a kind of queue: declare it so"
+    return f"{key}: {wrong}" if wrong else ""
 
 
 def choose(policies: Iterable[Policy], name: str, kind: str) -> Policy | None:

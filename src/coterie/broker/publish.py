@@ -77,6 +77,8 @@ class Batch:
         plain = not message.has_headers or COPIES not in message.header
         if not plain:
             message = publish.enqueued = _without_hidden_copies(message)
+            if message is not publish.message and self._vhost.traced is not None:
+                self._vhost.traced.rewritten(publish.message, message)
         for queue in queues:
             if queue.limits.refuses and queue.cluster.immediate and self._refused(queue, message):
                 publish.refused = True

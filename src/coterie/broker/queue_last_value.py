@@ -16,6 +16,7 @@ from coterie.broker.leases import Lease
 from coterie.broker.message import Message
 from coterie.broker.observer import Reason
 from coterie.broker.queue import Queue
+from coterie.errors import ProtocolError
 
 
 class LastValueQueue(Queue):
@@ -68,7 +69,10 @@ def _key(message: Message, header: str) -> str | None:
     """The key as a text that tells 1 from "1"."""
     if not message.has_headers:
         return None
-    value = (message.properties().headers or {}).get(header)
+    try:
+        value = (message.properties().headers or {}).get(header)
+    except ProtocolError:  # a store, or a peer, has let it in
+        return None
     if value is None or isinstance(value, list | tuple | dict):
         return None
     return f"{type(value).__name__}:{value}"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
+from coterie.amqp.tables import FarMoment, RawText
 from coterie.broker.arguments import Arguments
 from coterie.broker.policy import Policy
 from coterie.broker.specs import Binding, ExchangeSpec, QueueSpec
@@ -46,6 +47,10 @@ def pack(value: object) -> object:
         return {f"!{name}" if name.startswith("!") else name: pack(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [pack(item) for item in value]
+    if isinstance(value, RawText):
+        return {"!raw": base64.b64encode(value).decode()}
+    if isinstance(value, FarMoment):
+        return {"!far": int(value)}
     if isinstance(value, bytes):
         return {"!bytes": base64.b64encode(value).decode()}
     if isinstance(value, Decimal):
@@ -56,19 +61,37 @@ def pack(value: object) -> object:
 
 
 def unpack(value: object) -> object:
+    """Raises ValueError for what `pack` never writes. The JSON is not nested deeply (`validation.depth_of`)."""
     if isinstance(value, list):
         return [unpack(item) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((name, item),) = value.items()
-        if name == "!bytes":
-            return base64.b64decode(item)
-        if name == "!decimal":
-            return Decimal(item)
-        if name == "!time":
-            return datetime.fromtimestamp(item, UTC)
+        read = _READERS.get(name)
+        if read is not None:
+            try:
+                return read(item)
+            except (TypeError, ArithmeticError, OSError, ValueError) as error:
+                raise ValueError(f"{name[1:]}: {error!r}") from None
     return {name[1:] if name.startswith("!") else name: unpack(item) for name, item in value.items()}
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _time(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+_READERS: Final[dict[str, Callable[[Any], object]]] = {
+    "!bytes": _bytes,
+    "!raw": lambda text: RawText(_bytes(text)),
+    "!decimal": Decimal,
+    "!time": _time,
+    "!far": FarMoment,
+}
 
 
 def _arguments(record: Record) -> Arguments:

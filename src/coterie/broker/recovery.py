@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from coterie.amqp.codes import PRECONDITION_FAILED
 from coterie.broker import records
 from coterie.broker.entry import Entry
+from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
+from coterie.broker.specs import EXCHANGE_KINDS, ExchangeSpec, QueueSpec
 from coterie.broker.storage import Record, Recovered, RecoveredEntry
 from coterie.broker.vhost import Vhost
+from coterie.broker.wiring import LIMITS
+from coterie.errors import ProtocolError
 from coterie.log import Log
 from coterie.replication.replica import Replica
 
@@ -17,6 +22,8 @@ if TYPE_CHECKING:
     from coterie.broker.broker import Broker
 
 log = Log(__name__)
+_NONSENSE = (ProtocolError, AssertionError, KeyError, IndexError, ValueError, TypeError, AttributeError)
+"""What reading a record raises that nobody should have written."""
 
 
 def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
@@ -40,8 +47,11 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
             vhost = broker.vhosts.get(parts[0])
             if vhost is None:
                 log.warning("a record of a vhost that there is not", kind=kind, key=key)
-            else:
+                continue
+            try:
                 step(vhost, parts, key, record)
+            except _NONSENSE as error:
+                log.warning("a record that makes no sense is left out", kind=kind, key=key, error=repr(error))
     _windows(broker, _of(found, records.SEEN))
     traced = broker.traced
     if traced is not None:
@@ -97,24 +107,62 @@ def _of(found: Recovered, kind: str) -> dict[str, Record]:
 def _limit(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
     value = record["value"]
     assert isinstance(value, int)
-    vhost.put_limit(parts[1], value, save=False)
+    if parts[1] in LIMITS:
+        vhost.put_limit(parts[1], max(0, value), save=False)
 
 
 def _policy(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
-    vhost.put_policy(parts[1], records.policy_of(parts[1], record), save=False)
+    _put_policy(vhost, parts[1], record, operator=False)
 
 
 def _operator_policy(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
-    vhost.put_policy(parts[1], records.policy_of(parts[1], record), operator=True, save=False)
+    _put_policy(vhost, parts[1], record, operator=True)
+
+
+def _put_policy(vhost: Vhost, name: str, record: Record, operator: bool) -> None:
+    policy = sound_policy(vhost, name, record, operator)
+    if policy is not None:
+        vhost.put_policy(name, policy, operator, save=False)
+
+
+def sound_policy(vhost: Vhost, name: str, record: Record, operator: bool) -> Policy | None:
+    """What can be meant of a policy that a store or another broker has."""
+    policy, problems = records.policy_of(name, record).sound(operator)
+    if problems:
+        log.warning("a policy is not as it may be", vhost=vhost.name, policy=name, ignored="; ".join(problems))
+    return policy
 
 
 def _exchange(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
-    vhost.add_exchange(records.exchange_of(parts[1], record), save=False)
+    vhost.add_exchange(sound_exchange(vhost, records.exchange_of(parts[1], record)), save=False)
 
 
 def _queue(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
     spec, incarnation = records.queue_of(record)
-    vhost.add_queue(parts[1], spec, incarnation=incarnation)
+    vhost.add_queue(parts[1], sound_queue(vhost, parts[1], spec), incarnation=incarnation)
+
+
+def sound_queue(vhost: Vhost, name: str, spec: QueueSpec) -> QueueSpec:
+    """As it may be, of one that a store or another broker has: what is wrong with it counts for nothing."""
+    found, problems = spec.sound()
+    if problems:
+        log.warning(
+            "arguments of a queue are not as they may be", queue=name, vhost=vhost.name, wrong="; ".join(problems)
+        )
+    return found
+
+
+def sound_exchange(vhost: Vhost, spec: ExchangeSpec) -> ExchangeSpec:
+    """The same of an exchange. Raises ProtocolError if it is of no kind that there is."""
+    if spec.kind not in EXCHANGE_KINDS:
+        raise ProtocolError(PRECONDITION_FAILED, f"unknown exchange type '{spec.kind}'")
+    found, problems = spec.sound()
+    if problems:
+        log.warning(
+            "arguments of an exchange are not as they may be", exchange=spec.name, vhost=vhost.name,
+            wrong="; ".join(problems),
+        )  # fmt: skip
+    return found
 
 
 def _replica(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
@@ -127,6 +175,8 @@ def _binding(vhost: Vhost, parts: list[str], key: str, record: Record) -> None:
     _, binding = records.binding_of(key)
     there = vhost.queues if binding.kind == "queue" else vhost.exchanges
     if binding.source in vhost.exchanges and binding.destination in there:
+        binding.check()
+        vhost.exchanges[binding.source].check(binding)
         vhost.add_binding(binding, save=False)
     else:
         log.warning("a binding without its ends", vhost=vhost.name, source=binding.source, to=binding.destination)

@@ -14,6 +14,8 @@ from coterie.amqp.properties import Properties
 from coterie.broker.exchange import Exchange, Headers
 from coterie.broker.message import Message, route_bytes
 from coterie.broker.settings import BrokerSettings
+from coterie.broker.validation import COPIES as HEADERS
+from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
     from coterie.broker.queue import Queue
@@ -74,7 +76,7 @@ class Router:
             headers: Headers = _NO_HEADERS
             if here.by_headers:
                 fixed = False
-                headers = message.properties().headers or _NO_HEADERS
+                headers = _headers(message)
             led = False
             for key in keys:
                 for kind, target in here.route(key, headers):
@@ -90,13 +92,21 @@ class Router:
         return tuple(queues.values()), fixed
 
 
+def _headers(message: Message) -> Headers:
+    """None, if they make no sense: a store, or a peer, has let it in."""
+    try:
+        return message.properties().headers or _NO_HEADERS
+    except ProtocolError:
+        return _NO_HEADERS
+
+
 def copies(message: Message, hidden: bool = True) -> list[str]:
     """The further routing keys of a message: of its header CC and, if those are asked for, of BCC."""
     if not (message.has_headers and COPIES in message.header):
         return []
-    headers = message.properties().headers or {}
+    headers = _headers(message)
     keys: list[str] = []
-    for name in ("CC", "BCC") if hidden else ("CC",):
+    for name in HEADERS if hidden else HEADERS[:1]:
         value = headers.get(name)
         if isinstance(value, Sequence) and not isinstance(value, str | bytes):
             keys += [key for key in value if isinstance(key, str)]

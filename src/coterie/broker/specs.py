@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from coterie.broker import arguments
+from coterie.broker import arguments, validation
 from coterie.broker.arguments import Arguments
 
 DIRECT: Final = "direct"
@@ -30,6 +30,11 @@ class QueueSpec:
 
     def check(self, what: str) -> None:
         arguments.check_queue(self.arguments, self.durable, self.exclusive, self.auto_delete, what)
+
+    def sound(self) -> tuple[QueueSpec, list[str]]:
+        """As `arguments.sound` has it, of a queue that exists."""
+        found, problems = arguments.sound(self.arguments, arguments.QUEUE_CHECKS)
+        return (replace(self, arguments=found), problems) if problems else (self, problems)
 
     @property
     def kind(self) -> str:
@@ -75,6 +80,11 @@ class ExchangeSpec:
     def check(self, what: str) -> None:
         arguments.check_values(self.arguments, arguments.EXCHANGE_CHECKS, what)
 
+    def sound(self) -> tuple[ExchangeSpec, list[str]]:
+        """As `arguments.sound` has it, of an exchange that exists."""
+        found, problems = arguments.sound(self.arguments, arguments.EXCHANGE_CHECKS)
+        return (replace(self, arguments=found), problems) if problems else (self, problems)
+
     @property
     def replicated(self) -> bool:
         return arguments.replicated(self.arguments)
@@ -89,3 +99,9 @@ class Binding:
     destination: str
     key: str = ""
     arguments: Arguments = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises ProtocolError 406 for what no binding can be."""
+        for what, text in (("source", self.source), ("destination", self.destination), ("routing key", self.key)):
+            validation.refuse(validation.short_text(text), f"{what} of a binding")
+        validation.refuse(validation.table(self.arguments), "arguments for a binding")

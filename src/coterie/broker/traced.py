@@ -133,8 +133,10 @@ class BrokerTrace(QueueObserver):
     def letter(self, letter: Message, position: int) -> None:
         self._letters[letter] = position
 
-    def addressed(self, queue: Queue, entries: Sequence[Entry], reason: Reason, routed: Routed) -> None:
-        """It is decided where they go."""
+    def addressed(
+        self, queue: Queue, entries: Sequence[Entry], reason: Reason, routed: Routed, unwritable: Sequence[int]
+    ) -> None:
+        """It is decided where they go; of some no letter could be made."""
         sent: dict[int, None] = {}
         for target, letters in routed.items():
             positions = [self._letters[letter] for letter in letters]
@@ -143,7 +145,8 @@ class BrokerTrace(QueueObserver):
                 self._positions("dead_letter", queue, positions, reason=reason.value, to=name_of(target))
         dropped = [entry.position for entry in entries if entry.position not in sent]
         if dropped:
-            self._positions("dead_letter", queue, dropped, reason=reason.value)
+            said: dict[str, Json] = {"unwritable": pairs(unwritable)} if unwritable else {}
+            self._positions("dead_letter", queue, dropped, reason=reason.value, **said)
 
     def buried(self) -> None:
         self._source = None
@@ -156,6 +159,12 @@ class BrokerTrace(QueueObserver):
         self._channel = sink.traced_as
         self._numbers = {publish.message: number for number, publish in enumerate(publishes, first)}
         self._routed.clear()
+
+    def rewritten(self, message: Message, instead: Message) -> None:
+        """Queues get another one in its place."""
+        number = self._numbers.get(message)
+        if number is not None:
+            self._numbers[instead] = number
 
     def routed(self, routed: Routed) -> None:
         numbers = self._numbers

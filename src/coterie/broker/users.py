@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from coterie.amqp.codes import ACCESS_REFUSED
 from coterie.amqp.tables import decode_table
+from coterie.broker import validation
 from coterie.broker.passwords import NOTHING, SALT_SIZE, SCRYPT, Hash, given, hashed
 from coterie.broker.storage import Store
 from coterie.broker.topic_permissions import TopicPermissions, Topics, topics_from_record, topics_to_record
@@ -37,7 +38,7 @@ GUEST_PASSWORD: Final = Hash(SCRYPT, "AAAAAAAAAAAAAAAAAAAAAC1erSUadLMN45lXFt0ozM
 """`guest`, with a salt of zeros: known to everybody, good for this host only, and no reason to hash at every start."""
 ADMINISTRATOR: Final = "administrator"
 TAGS: Final = (ADMINISTRATOR, "monitoring", "policymaker", "management")
-NAME_MAX: Final = 255
+NAME_MAX: Final = validation.NAME_MAX
 ANSWERS_MAX: Final = 10_000
 """Answers that a user's permissions remember."""
 
@@ -218,7 +219,7 @@ class Users:
         done: Callable[[User | UserError], None],
     ) -> None:
         """Add a user, or change password and tags of one who is there."""
-        if not name or len(name.encode()) > NAME_MAX:
+        if validation.name(name):
             done(UserError(f"a user's name has 1 to {NAME_MAX} bytes"))
             return
         if name not in self._users and len(self._users) >= self._settings.users_max:

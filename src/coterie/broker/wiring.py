@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from coterie.amqp.codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, PRECONDITION_FAILED, RESOURCE_LOCKED
+from coterie.broker import validation
 from coterie.broker.arguments import EXCHANGE_CHECKS, QUEUE_CHECKS, check_same, check_same_arguments
 from coterie.broker.exchange import binding_id
 from coterie.broker.specs import EXCHANGE_KINDS, Binding, ExchangeSpec, QueueSpec
-from coterie.errors import ProtocolError
+from coterie.errors import ProtocolError, UserError
 
 if TYPE_CHECKING:
     from coterie.broker.policy import Policy
@@ -56,6 +57,7 @@ class DeclareExchange(Change[None]):
     spec: ExchangeSpec
 
     def apply(self, vhost: Vhost) -> None:
+        validation.refuse(validation.short_text(self.spec.name), "name of an exchange")
         spec, what = self.spec, vhost.exchange_name(self.spec.name)
         not_default(spec.name)
         if spec.kind not in EXCHANGE_KINDS:
@@ -101,6 +103,7 @@ class DeclareQueue(Change["Queue"]):
     """The name is the broker's choice: it may begin as it likes."""
 
     def apply(self, vhost: Vhost) -> Queue:
+        validation.refuse(validation.name(self.name), "name of a queue")
         spec, what = self.spec, vhost.queue_name(self.name)
         existing = vhost.queues.get(self.name)
         if existing is not None:
@@ -187,6 +190,7 @@ class Bind(Change[None]):
 
     def apply(self, vhost: Vhost) -> None:
         binding = self.binding
+        binding.check()
         not_default(binding.source)
         source = vhost.exchange(binding.source)
         _check_destination(vhost, binding, self.owner)
@@ -205,6 +209,7 @@ class Unbind(Change[None]):
 
     def apply(self, vhost: Vhost) -> None:
         binding = self.binding
+        binding.check()
         not_default(binding.source)
         source = vhost.exchanges.get(binding.source)
         if source is not None and binding_id(binding) in source.bindings:
@@ -272,6 +277,10 @@ class SetPolicy(Change[None]):
     operator: bool = False
 
     def apply(self, vhost: Vhost) -> None:
+        try:
+            self.policy.check(self.operator)
+        except UserError as error:
+            raise ProtocolError(PRECONDITION_FAILED, str(error)) from None
         policies = vhost.operator_policies if self.operator else vhost.policies
         if self.policy.name not in policies and len(policies) >= vhost.settings.policies_max:
             raise ProtocolError(PRECONDITION_FAILED, "there are too many policies (policies_max)")
@@ -288,6 +297,7 @@ class ClearPolicy(Change[None]):
 
 
 LIMITS: Final = ("max-queues", "max-connections")
+_LIMIT: Final = validation.Whole(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,4 +310,6 @@ class SetLimit(Change[None]):
     def apply(self, vhost: Vhost) -> None:
         if self.name not in LIMITS:
             raise ProtocolError(NOT_ALLOWED, f"a vhost has no limit '{self.name}' (there are: {', '.join(LIMITS)})")
+        if self.value is not None:
+            validation.refuse(_LIMIT(self.value), f"limit '{self.name}' of a vhost")
         vhost.put_limit(self.name, self.value)

@@ -352,6 +352,11 @@ class BrokerHandler(Cluster):
         if self._core.versions.spoken < wire.LEASES:
             done(ProtocolError(NOT_IMPLEMENTED, "a voter of the cluster is too old for leases: upgrade it"))
             return
+        try:
+            step.check()  # what is no step is refused here: on the log it would be everybody's trouble
+        except ProtocolError as error:
+            done(error)
+            return
         said = {"queue": queue.incarnation, "step": step.to_json()}
         asked = Asked(b"", done, on_disk=queue.spec.durable)  # type: ignore[arg-type]
         self._ask(Kind.LEASE, (wire.encode_json(said),), asked)
@@ -362,16 +367,14 @@ class BrokerHandler(Cluster):
     def _owner_number(self, owner: object) -> int:
         number = self._owners.get(owner)
         if number is None:
-            self._numbers += 1
-            number = self._owners[owner] = self._numbers
+            number = self._owners[owner] = self._new_number()
             self._us.owners[number] = owner
         return number
 
     # Consumers.
 
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
-        self._numbers += 1
-        client = Client(self._numbers, consumer)
+        client = Client(self._new_number(), consumer)
         self._clients[consumer] = self._by_number[client.number] = client
         client.told = credit = self._limits(client)
         said = {
@@ -391,8 +394,23 @@ class BrokerHandler(Cluster):
         client = self._clients.get(consumer)
         if client is not None:
             self._forget(client)
-            self._send(Kind.CANCEL, (wire.credit(Credit(client.number, 0, 0, 0, 0)),))
+            self._send_credit(Kind.CANCEL, Credit(client.number, 0, 0, 0, 0))
             self._give_back(client)
+
+    def _send_credit(self, kind: Kind, credit: Credit) -> None:
+        self._send(kind, (wire.credit(credit, self._core.versions.spoken),))
+
+    def _new_number(self) -> int:
+        """Of a consumer, a connection or a limit that consumers share: none that is in use. While an old voter keeps
+        old events spoken, it has 32 bits."""
+        while True:
+            self._numbers += 1
+            number = self._numbers
+            if self._core.versions.spoken >= wire.WIDE:
+                return number
+            number = (number - 1) % wire.NARROW_MAX + 1
+            if not (number in self._by_number or number in self._us.owners or number in self._us.pools):
+                return number
 
     def _forget(self, client: Client) -> None:
         client.gone = True
@@ -410,7 +428,7 @@ class BrokerHandler(Cluster):
         credit = self._limits(client)
         if credit != client.told:
             client.told = credit
-            self._send(Kind.CREDIT, (wire.credit(credit),))
+            self._send_credit(Kind.CREDIT, credit)
         self._pump(client)
 
     def _limits(self, client: Client) -> Credit:
@@ -422,8 +440,7 @@ class BrokerHandler(Cluster):
         if together:
             pool = self._pools.get(group, 0)
             if not pool:
-                self._numbers += 1
-                pool = self._pools[group] = self._numbers
+                pool = self._pools[group] = self._new_number()
         return Credit(client.number, limit or self._credit_max, pool, together, 0)
 
     # Queues that this broker owns, and others want.
@@ -512,7 +529,7 @@ class BrokerHandler(Cluster):
     def _say_sent(self) -> None:
         unsaid, self._unsaid = self._unsaid, {}
         for client in unsaid:
-            self._send(Kind.CREDIT, (wire.credit(Credit(client.number, 0, 0, 0, client.sent)),))
+            self._send_credit(Kind.CREDIT, Credit(client.number, 0, 0, 0, client.sent))
             client.sent = 0
 
     def _give_back(self, client: Client) -> None:

@@ -75,7 +75,7 @@ def decode(said: Json, connection: Connection) -> wiring.Change[Any]:
     try:
         owner = connection(said["owner"]) if said.get("owner") else None
         return _READERS[said["do"]](said, owner)
-    except (KeyError, ValueError, TypeError, AssertionError) as error:
+    except (KeyError, IndexError, ValueError, TypeError, AssertionError) as error:
         raise Malformed(f"no change of the wiring: {error!r}") from None
 
 

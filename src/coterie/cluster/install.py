@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker import records
+from coterie.broker.recovery import sound_exchange, sound_policy, sound_queue
 from coterie.broker.specs import ExchangeSpec, QueueSpec
 from coterie.cluster.consumers import Getter, Holder, Peer, Subscriber
 from coterie.cluster.snapshot import Json, Told, owner_of, peer_of, read_chunk, read_ids
@@ -40,15 +41,17 @@ class Installation:
         vhost = broker.vhosts.get(said["name"]) or broker.keep_vhost(said["name"])
         for name, value in said["limits"].items():
             vhost.put_limit(name, value)
-        for name, record in said["policies"]:
-            vhost.put_policy(name, records.policy_of(name, record))
-        for name, record in said["operator"]:
-            vhost.put_policy(name, records.policy_of(name, record), operator=True)
+        for operator, policies in ((False, said["policies"]), (True, said["operator"])):
+            for name, record in policies:
+                policy = sound_policy(vhost, name, record, operator)
+                if policy is not None:
+                    vhost.put_policy(name, policy, operator)
         for name, kind, durable, auto_delete, internal, arguments in said["exchanges"]:
-            vhost.add_exchange(ExchangeSpec(name, kind, durable, auto_delete, internal, _table(arguments)))
+            exchange = ExchangeSpec(name, kind, durable, auto_delete, internal, _table(arguments))
+            vhost.add_exchange(sound_exchange(vhost, exchange))
         for queue in said["queues"]:
             durable, auto_delete, exclusive, arguments = queue["spec"]
-            spec = QueueSpec(durable, auto_delete, exclusive, _table(arguments))
+            spec = sound_queue(vhost, queue["name"], QueueSpec(durable, auto_delete, exclusive, _table(arguments)))
             owner = owner_of(self._handler, queue["owner"])
             self._handler.declaring = queue["home"] or ""
             made = vhost.add_queue(queue["name"], spec, owner, queue["number"], save=True)

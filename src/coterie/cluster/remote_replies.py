@@ -92,7 +92,7 @@ class RemoteReplies:
             return
         self._numbers += 1
         self._asked[self._numbers] = broker, done
-        self._tell(broker, ASK, (_ASK.pack(self._numbers), _name(vhost), name.encode()))
+        self._tell(broker, ASK, (_ASK.pack(self._numbers), _name(vhost), name.encode(errors=wire.ANY_BYTES)))
 
     def hand_over(self, broker: Address, vhost: str, messages: Sequence[Message]) -> None:
         parts: list[Buffer] = [_name(vhost)]
@@ -157,7 +157,7 @@ class RemoteReplies:
         (number,) = _ASK.unpack_from(data)
         name, at = _read_name(data[_ASK.size :])
         vhost = self._core.broker.vhosts.get(name)
-        there = vhost is not None and bytes(data[_ASK.size + at :]).decode() in vhost.pseudo
+        there = vhost is not None and bytes(data[_ASK.size + at :]).decode(errors=wire.ANY_BYTES) in vhost.pseudo
         self._tell(sender, ANSWER, (_ANSWER.pack(number, there),))
 
     def _answer(self, data: memoryview) -> None:
@@ -181,11 +181,11 @@ class RemoteReplies:
 
 
 def _name(vhost: str) -> bytes:
-    text = vhost.encode()
+    text = vhost.encode(errors=wire.ANY_BYTES)
     return _NAME.pack(len(text)) + text
 
 
 def _read_name(data: memoryview) -> tuple[str, int]:
     (size,) = _NAME.unpack_from(data)
     end = _NAME.size + size
-    return bytes(data[_NAME.size : end]).decode(), end
+    return bytes(data[_NAME.size : end]).decode(errors=wire.ANY_BYTES), end

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.broker import records
+from coterie.broker.arguments import DELIVERIES_MAX
 from coterie.broker.entry import Entry
 from coterie.broker.seen import Run
 from coterie.broker.switchboard import PREDECLARED
@@ -256,7 +257,8 @@ def _chunk(
                     _KIND.pack(len(message.route), len(message.header), message.priority, persistent, ttl),
                     message.route, message.header,
                 )  # fmt: skip
-        table.append(_ENTRY.pack(entry.position, entry.size, deliveries, left, which, redelivered))
+        given = min(deliveries, DELIVERIES_MAX + 1)  # what is beyond any limit is alike
+        table.append(_ENTRY.pack(entry.position, entry.size, given, left, which, redelivered))
     head = _CHUNK.pack(number, len(entries), len(kinds), len(before))
     return b"".join((head, *table, *described, *before))
 

@@ -36,6 +36,8 @@ LOG_TIME = 3
 """The version from which on messages expire by the time of the log (log_time.py)."""
 STEPPING_BACK = 3
 """The version from which on a broker may step back (stepping_back.py)."""
+WIDE = 3
+"""The version from which on the numbers of consumers have 64 bits: `basic.get` counts them up too."""
 
 
 class Kind(IntEnum):
@@ -85,6 +87,8 @@ class Kind(IntEnum):
 _KINDS = {int(kind): kind for kind in Kind}
 _HEAD = struct.Struct(">BBdQ")
 HEAD = _HEAD.size
+WALL_MAX = 2.0**37
+"""Seconds since 1970: letters tell the time as a date."""
 _ON_DISK = 0x80
 """In the byte of the kind."""
 _GROUP = struct.Struct(">HIBBqI")
@@ -93,8 +97,13 @@ _QUEUE = struct.Struct(">Q")
 _COUNT = struct.Struct(">I")
 _RELEASE = struct.Struct(">Q?")
 _GET = struct.Struct(">QQ?")
-_CREDIT = struct.Struct(">IIIII")
+_CREDIT = struct.Struct(">QQQQQ")
+_NARROW_CREDIT = struct.Struct(">IIIII")
+"""Before version 3."""
+NARROW_MAX = 2**32 - 1
 _SHARE = struct.Struct(">QQ")
+ANY_BYTES = "surrogateescape"
+"""Names are what clients say they are, UTF-8 or not."""
 _LITTLE = array("I", [1]).tobytes()[0] == 1
 
 
@@ -127,6 +136,8 @@ def read_head(data: memoryview) -> Head:
             raise TooNew(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}: upgrade it")
         if version < OLDEST:
             raise Malformed(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}")
+        if not 0 <= wall < WALL_MAX:
+            raise Malformed(f"an event of the time {wall}")
         return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK, version)
     except (struct.error, KeyError) as error:
         raise Malformed(f"no event: {error}") from None
@@ -327,14 +338,14 @@ def read_share(data: memoryview, at: int) -> tuple[int, int]:
 
 def step(vhost: str, data: bytes) -> tuple[bytes, bytes, bytes]:
     """Of another cluster's link, for a vhost."""
-    name = vhost.encode()
+    name = vhost.encode(errors=ANY_BYTES)
     return _COUNT.pack(len(name)), name, data
 
 
 def read_step(data: memoryview, at: int) -> tuple[str, memoryview]:
     (size,) = _COUNT.unpack_from(data, at)
     at += _COUNT.size
-    return bytes(data[at : at + size]).decode(), data[at + size :]
+    return bytes(data[at : at + size]).decode(errors=ANY_BYTES), data[at + size :]
 
 
 class Credit(NamedTuple):
@@ -347,12 +358,13 @@ class Credit(NamedTuple):
     sent: int
 
 
-def credit(what: Credit) -> bytes:
-    return _CREDIT.pack(*what)
+def credit(what: Credit, version: int = VERSION) -> bytes:
+    return (_CREDIT if version >= WIDE else _NARROW_CREDIT).pack(*what)
 
 
 def read_credit(data: memoryview, at: int) -> Credit:
-    return Credit(*_CREDIT.unpack_from(data, at))
+    """The length tells which of the two it is."""
+    return Credit(*(_CREDIT if len(data) - at >= _CREDIT.size else _NARROW_CREDIT).unpack_from(data, at))
 
 
 # Transactions.

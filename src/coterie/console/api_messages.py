@@ -11,6 +11,7 @@ from dataclasses import fields
 from aiohttp import web
 
 from coterie.amqp.properties import Properties
+from coterie.broker import validation
 from coterie.broker.entry import Entry
 from coterie.broker.message import Message, make_message
 from coterie.broker.publish import Publish
@@ -67,7 +68,11 @@ def properties_of(given: Shape) -> Properties:
         if name not in names:
             raise bad(f"a message has no property '{name}' (there are: {', '.join(sorted(names))})")
         if name == "headers":
-            value = checked_table(name, value)
+            table = checked_table(name, value)
+            wrong = validation.copies(table)
+            if wrong:
+                raise bad(f"invalid message: {wrong}")
+            value = table
         elif name in NUMBERS:
             number = given[name]
             if isinstance(number, bool) or not isinstance(number, int):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from coterie.broker import validation
 from coterie.broker.broker import Broker
 from coterie.broker.exchange import binding_id, make_exchange
 from coterie.broker.passwords import given
@@ -24,7 +25,7 @@ from coterie.errors import ProtocolError, UserError
 PROBLEMS_TOLD: Final = 20
 PASSWORDS_MAX: Final = 200
 """Passwords that are not hashed yet: each takes a while."""
-NAME_MAX: Final = 255
+NAME_MAX: Final = validation.NAME_MAX
 USER_LIMITS: Final = ("max-connections", "max-channels")
 _HEAD: Final = frozenset(
     {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format", "metadata",
@@ -323,6 +324,7 @@ class Checker:
         for what, name in (("exchange", binding.source), (kind, binding.destination)):
             if not self._will_be(what, vhost, there, name):
                 raise UserError(f"there is no {what} '{name}' in vhost '{vhost}', here or in the document")
+        binding.check()
         self._exchange_like(vhost, there, binding.source, binding)
         source = there.exchanges.get(binding.source) if there is not None else None
         identity = binding_id(binding)

@@ -54,6 +54,7 @@ QUEUE_COUNTERS: Final = (
     ("coterie_queue_messages_refused_total", "Not taken because the queue was full", "refused"),
     ("coterie_queue_messages_duplicate_total", "Dropped because their message id was seen before", "duplicates"),
     ("coterie_queue_messages_dead_lettered_total", "Sent to the dead-letter exchange", "dead_lettered"),
+    ("coterie_queue_messages_unwritable_total", "Dead letters that could not be written", "unwritable"),
 )
 """Per queue: the metric, what it is, and the queue's counter."""
 TRAFFIC: Final = (
@@ -154,6 +155,7 @@ async def _totals(context: Context, out: Exposition) -> None:
         ("messages_refused", "Publishes that a full queue did not take", queues.refused),
         ("messages_duplicate", "Publishes whose message id a queue had seen before", queues.duplicates),
         ("messages_dead_lettered", "Messages sent to dead-letter exchanges", queues.dead_lettered),
+        ("messages_unwritable", "Dead letters that could not be written, and were dropped", queues.unwritable),
         ("messages_rejected", "Messages rejected for good", queues.rejected),
         ("messages_expired", "Messages whose time was over", queues.expired),
         ("messages_evicted", "Messages dropped because a queue was too long", queues.evicted),

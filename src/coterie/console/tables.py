@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from typing import Final
 
-from coterie.amqp.tables import encode_table, skip_table
+from coterie.broker import validation
 from coterie.broker.records import unpack
-from coterie.errors import ProtocolError, UserError
+from coterie.errors import UserError
 
 VALUE_MAX: Final = 65_536
 DEPTH_MAX: Final = 32
@@ -19,10 +18,8 @@ def checked_text(name: str, value: object) -> str:
     """Raises UserError if it is no text, or has half a character in it."""
     if not isinstance(value, str):
         raise UserError(f"'{name}' must be a text")
-    try:
-        value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise UserError(f"'{name}' is not Unicode") from None
+    if validation.text(value):
+        raise UserError(f"'{name}' is not Unicode")
     return value
 
 
@@ -54,10 +51,11 @@ def checked_table(name: str, value: object) -> dict[str, object]:
         raise UserError(f"'{name}' must be an object")
     try:
         found = unpack(value)
-        assert isinstance(found, dict)
-        skip_table(encode_table(found), 0)
-    except ProtocolError as error:
-        raise UserError(f"'{name}': {error}") from None
-    except (ValueError, TypeError, ArithmeticError, RecursionError, OSError, struct.error):
+    except (ValueError, RecursionError):
         raise UserError(f"'{name}' has a value that makes no sense") from None
+    if not isinstance(found, dict):
+        raise UserError(f"'{name}' must be an object")
+    wrong = validation.table(found)
+    if wrong:
+        raise UserError(f"'{name}': {wrong}")
     return found

@@ -177,9 +177,7 @@ def _begin(vhost: Vhost, step: Step) -> Answer:
             raise Refused(f"{step.queue}: it was promoted there: delete it there to have it follow again")
         if replica.source != step.source:
             raise Refused(f"{step.queue}: it follows another source there: promote or delete it there first")
-    arguments = records.unpack(said["arguments"])
-    assert isinstance(arguments, dict)
-    queue = DeclareQueue(step.queue, QueueSpec(True, said["auto_delete"], False, arguments)).apply(vhost)
+    queue = DeclareQueue(step.queue, QueueSpec(True, said["auto_delete"], False, step.arguments)).apply(vhost)
     if replica is None or replica.incarnation != said["incarnation"]:
         if replica is not None:
             _remove(queue, replica, [(1, replica.mark)])
@@ -213,6 +211,9 @@ def _page(queue: Queue, replica: Replica, after: int) -> Answer:
 def _enqueue(vhost: Vhost, step: Step) -> Answer:
     queue, replica = _of_session(vhost, step)
     at, count = 0, len(step.positions)
+    shift = max(replica.runs[-1][1], queue.next_position - (replica.mark + 1))
+    if count and step.positions[-1] + shift >= steps.NUMBER_MAX:
+        raise Refused(f"queue '{step.queue}': there are no positions left for these")
     while at < count and step.positions[at] <= replica.mark:
         at += 1
     while at < count:

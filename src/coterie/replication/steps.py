@@ -20,7 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from coterie.amqp.properties import PREFIX, Properties, scan
-from coterie.broker.message import Message, make_message
+from coterie.amqp.tables import NESTING_MAX
+from coterie.broker import validation
+from coterie.broker.arguments import QUEUE_CHECKS, Arguments, check_values
+from coterie.broker.message import Message, make_message, parse_ttl, route_bytes
+from coterie.broker.records import unpack
 from coterie.cluster.wire import Malformed, Routes, decode_messages, encode_messages, read_positions
 from coterie.errors import ProtocolError
 from coterie.runtime.base import Buffer
@@ -28,17 +32,45 @@ from coterie.runtime.base import Buffer
 EXCHANGE: Final = "coterie.replication"
 """Where a link publishes to; it declares it."""
 BEGIN, PRESENT, ENQUEUE, REMOVE, LIST, END = "begin", "present", "enqueue", "remove", "list", "end"
-_NEEDS: Final[dict[str, dict[str, type]]] = {
-    BEGIN: {"queue": str, "incarnation": int, "session": str, "auto_delete": bool, "arguments": dict},
-    PRESENT: {"queue": str, "session": str, "after": int},
-    ENQUEUE: {"queue": str, "session": str, "count": int},
-    REMOVE: {"queue": str, "session": str, "ranges": list},
-    LIST: {"after": str},
-    END: {"queue": str, "incarnation": int},
-}
 _SIZE = struct.Struct(">I")
 _NUMBER = struct.Struct(">Q")
-NUMBER_MAX: Final = 2**63
+NUMBER_MAX: Final = 2**62
+"""Numbers and positions are below it: so there is room behind each of them."""
+SOURCE_MAX: Final = 1_000
+RANGES_MAX: Final = 10_000
+"""In one step: a link sends a fifth of it."""
+DEPTH_MAX: Final = 2 * NESTING_MAX
+
+
+def _table(value: object) -> str:
+    """As JSON; what it stands for is looked at by `_arguments`."""
+    return "" if isinstance(value, dict) else "a table is due"
+
+
+def _ranges(value: object) -> str:
+    if not isinstance(value, list) or len(value) > RANGES_MAX:
+        return f"a list of at most {RANGES_MAX} is due"
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or any(map(_POSITION, pair)) or not 0 < pair[0] <= pair[1]:
+            return "a range of positions that is none"
+    return ""
+
+
+INCARNATION_MAX: Final = 2**64
+_POSITION: Final = validation.Whole(0, NUMBER_MAX - 1)
+_INCARNATION: Final = validation.Whole(0, INCARNATION_MAX - 1)
+_NEEDS: Final[dict[str, dict[str, validation.Check]]] = {
+    BEGIN: {
+        "queue": validation.name, "incarnation": _INCARNATION, "session": validation.short_text,
+        "auto_delete": validation.flag, "arguments": _table,
+    },
+    PRESENT: {"queue": validation.name, "session": validation.short_text, "after": _POSITION},
+    ENQUEUE: {"queue": validation.name, "session": validation.short_text, "count": _POSITION},
+    REMOVE: {"queue": validation.name, "session": validation.short_text, "ranges": _ranges},
+    LIST: {"after": validation.short_text},
+    END: {"queue": validation.name, "incarnation": _INCARNATION},
+}  # fmt: skip
+"""What each step says, and how that is checked."""
 
 Answer = dict[str, Any]
 """A JSON object; `error` says why a step was not taken."""
@@ -54,6 +86,8 @@ class Step:
     said: dict[str, Any]
     positions: Sequence[int] = ()
     messages: list[Message] = field(default_factory=list)
+    arguments: Arguments = field(default_factory=dict)
+    """Of the queue, if it is to begin."""
 
     @property
     def queue(self) -> str:
@@ -88,7 +122,10 @@ def decode(data: Buffer, routes: Routes) -> Step:
     try:
         (size,) = _SIZE.unpack_from(view)
         at = _SIZE.size + size
-        said = json.loads(bytes(view[_SIZE.size : at]))
+        text = bytes(view[_SIZE.size : at])
+        if validation.depth_of(text) > DEPTH_MAX:
+            raise Malformed(f"a step may be nested {DEPTH_MAX} deep")
+        said = json.loads(text)
         step = Step(said["do"], said["source"], said)
         _check(step)
         if step.do == ENQUEUE:
@@ -112,16 +149,29 @@ def answered(asked: Properties, answer: Answer) -> Message:
 
 
 def _check(step: Step) -> None:
-    if not isinstance(step.source, str) or step.do not in _NEEDS:
+    if not isinstance(step.do, str) or step.do not in _NEEDS:
         raise Malformed("no step of a replication")
-    for name, kind in _NEEDS[step.do].items():
-        value: object = step.said[name]
-        if type(value) is not kind or (isinstance(value, int) and not 0 <= value < NUMBER_MAX):
-            raise Malformed(f"'{step.do}' with a wrong {name}")
-    for pair in step.said.get("ranges", ()):
-        first, last = pair
-        if type(first) is not int or type(last) is not int or not 0 < first <= last < NUMBER_MAX:
-            raise Malformed("a range of positions that is none")
+    if validation.text(step.source) or len(step.source) > SOURCE_MAX:
+        raise Malformed(f"'{step.do}' of a source that is none")
+    for name, check in _NEEDS[step.do].items():
+        wrong = check(step.said[name])
+        if wrong:
+            raise Malformed(f"'{step.do}' with a wrong {name}: {wrong}")
+    if step.do == BEGIN:
+        step.arguments = _arguments(step)
+
+
+def _arguments(step: Step) -> Arguments:
+    """Of the queue that is to follow. They are checked here, and once more with the queue's other properties, when it
+    is declared. Raises Malformed."""
+    try:
+        arguments = unpack(step.said["arguments"])
+    except ValueError as error:
+        raise Malformed(f"'{step.do}' with arguments that make no sense: {error}") from None
+    if not isinstance(arguments, dict):
+        raise Malformed(f"'{step.do}' with arguments that are no table")
+    check_values(arguments, QUEUE_CHECKS, f"queue '{step.queue}'")
+    return arguments
 
 
 def _check_messages(step: Step) -> None:
@@ -133,10 +183,14 @@ def _check_messages(step: Step) -> None:
         before = position
     if len(step.messages) != len(step.positions):
         raise Malformed("as many positions as messages are due")
-    header = b""
+    header: bytes | None = None
     for message in step.messages:
         if message.header is not header:
             header = message.header
-            scan(header)
+            _, priority, expiration, _, _ = scan(header)
+            if (message.priority, message.ttl) != (priority, parse_ttl(expiration)):
+                raise Malformed("a message that says otherwise than its header")
+            if message.route != route_bytes(message.exchange, message.key):
+                raise Malformed("a route that is none")
         if int.from_bytes(header[4:PREFIX], "big") != len(message.body):
             raise Malformed("a header that belongs to another body")

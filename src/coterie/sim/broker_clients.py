@@ -26,6 +26,7 @@ from coterie.amqp.properties import Properties, encode
 from coterie.amqp.tables import Table, Value
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_node import PORT, USER
+from coterie.sim.hostile import PREFIX
 from coterie.sim.plan import Action, Burst
 from coterie.sim.profile_broker import DEAD, DURABLE, FANOUT, GRAVES, HOMES, OWN, QUEUES
 from coterie.sim.runtime import SimRuntime
@@ -365,7 +366,7 @@ class Client(StreamHandler):
         self.memory.seen.add(name)
         if queue in HOMES or queue.startswith(OWN):
             self.memory.homely["home.given" if queue in HOMES else "own.given"] += 1
-        if (queue, name) in self.memory.accepted and queue not in GRAVES_TOO:
+        if (queue, name) in self.memory.accepted and queue not in GRAVES_TOO and not name.startswith(PREFIX):
             self.memory.came_back.append((queue, name))
         if answers:
             if channel == TRANSACTIONAL:

@@ -15,10 +15,12 @@ from coterie.sim.broker_clients import Client, Memory
 from coterie.sim.broker_faults import BrokerInjector
 from coterie.sim.broker_node import BrokerHost
 from coterie.sim.clock import World
+from coterie.sim.hostile import complaints
+from coterie.sim.hostile_client import HostileClient
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
 from coterie.sim.plan import Plan
-from coterie.sim.profile_broker import BROKER, DEAD, SURE
+from coterie.sim.profile_broker import BROKER, DEAD, HOSTILE_NAME, SURE
 from coterie.sim.result import CRASH, Result
 from coterie.trace import Event
 
@@ -48,6 +50,8 @@ class BrokerSimulation:
         )
         self.nodes = {name: host.node for name, host in self.hosts.items()}
         self.clients: dict[str, Client] = {}
+        self._hostile: dict[str, HostileClient] = {}
+        self._complained: set[str] = set()
         self._injector = BrokerInjector(self)
 
     def _make_hosts(self) -> Mapping[str, BrokerHost]:
@@ -92,17 +96,22 @@ class BrokerSimulation:
         for name, host in self.hosts.items():
             world.at(plan.starts.get(name, 0.0), world.nature, host.start)
         for name in plan.members:
-            if name not in self.hosts:
-                node = self.nodes[name] = Node(world, self.fabric, name)
+            if name in self.hosts:
+                continue
+            node = self.nodes[name] = Node(world, self.fabric, name)
+            if name.startswith(HOSTILE_NAME):
+                self._hostile[name] = HostileClient(name, node.boot(), self.hosts, self.memory.queues)
+            else:
                 self.clients[name] = Client(name, node.boot(), self.memory, [*self.hosts])
         for burst in plan.bursts:
             if burst.node in self.clients:
                 client = self.clients[burst.node]
                 world.at(burst.at, client.runtime.owner, client.burst, burst, burst.bundles)
+        actors: dict[str, Client | HostileClient] = {**self.clients, **self._hostile}
         for action in plan.actions:
-            if action.node in self.clients:
-                client = self.clients[action.node]
-                world.at(action.at, client.runtime.owner, client.act, action)
+            if action.node in actors:
+                actor = actors[action.node]
+                world.at(action.at, actor.runtime.owner, actor.act, action)
         self._injector.schedule(plan.faults, plan.quiet_at)
         for part in (0.5, 1.0):
             world.run(plan.quiet_at * part)
@@ -116,6 +125,14 @@ class BrokerSimulation:
     def _rest(self) -> None:
         for host in self.hosts.values():
             host.rest()
+            if host.broker is not None and host.server is not None:
+                for text in complaints(host.broker):
+                    self._complain_of_intrusion(text)
+
+    def _complain_of_intrusion(self, text: str) -> None:
+        if text not in self._complained:
+            self._complained.add(text)
+            self.result.violations.append(("B15", text))
 
     def _emit_end(self) -> None:
         self.world.emit("end", live=[], held={})
@@ -126,6 +143,8 @@ class BrokerSimulation:
         first = next(iter(self.clients), "")
         calm = 0
         while calm < 2 and world.time < end:
+            for hostile in self._hostile.values():
+                world.soon(hostile.runtime.owner, hostile.end)
             for client in self.clients.values():
                 world.soon(client.runtime.owner, client.drain, queues if client.name == first else [])
             world.run(world.time + _SLICE)
@@ -158,6 +177,8 @@ class BrokerSimulation:
         self._checker.feed(event)
         if event.kind == "recovered" and event.data.get("damage"):  # no crash leaves any
             self.result.violations.append(("B11", f"{event.node}#{event.inc} found damage on a sound disk"))
+        if event.kind == "dead_letter" and "unwritable" in event.data:
+            self._complain_of_intrusion(f"a dead letter of {event.queue} could not be written")
         for rule in _rules(event):
             self.result.rules[rule] += 1
         if self._sink is not None:

@@ -50,6 +50,7 @@ class ClusterHost(BrokerHost):
             incarnation=runtime.incarnation,
         )  # fmt: skip
         core.attach(broker, channel)
+        core.interface._numbers = int(self._of("LIFE").get("numbers", 0))
         core.cut_off.append(server.close_all)
         if core.traced is not None:
             core.traced.every = ACCOUNT_EVERY

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from coterie.sim.mutants_broker import BROKER_MUTATIONS
 from coterie.sim.mutants_cluster import CLUSTER_MUTATIONS
+from coterie.sim.mutants_hostile import HOSTILE_MUTATIONS
 from coterie.sim.mutants_vs import VS_MUTATIONS
 from coterie.sim.mutation import Mutation
 
@@ -245,4 +246,10 @@ _CHANNEL_MUTATIONS: tuple[Mutation, ...] = (
     ),
 )
 
-MUTATIONS: tuple[Mutation, ...] = (*_CHANNEL_MUTATIONS, *VS_MUTATIONS, *BROKER_MUTATIONS, *CLUSTER_MUTATIONS)
+MUTATIONS: tuple[Mutation, ...] = (
+    *_CHANNEL_MUTATIONS,
+    *VS_MUTATIONS,
+    *BROKER_MUTATIONS,
+    *CLUSTER_MUTATIONS,
+    *HOSTILE_MUTATIONS,
+)

@@ -64,6 +64,13 @@ AMQP = {"publish_window": (None, 400), "write_high": (None, 2_000)}
 BROKER_FAULTS = (
     "crash", "stop", "reset", "pause", "slow_disk", "disk_full", "disk_tear", "slow_receiver", "latency", "slow_link",
 )  # fmt: skip
+HOSTILE_NAME = "h"
+"""How the names of hostile clients begin."""
+HOSTILE = (
+    "declare", "declare", "declare", "exchange", "bind", "bind", "publish", "publish", "publish", "publish", "consume",
+    "get", "answer", "disorder", "garbage", "transaction", "step", "step", "policy", "define", "lease",
+)  # fmt: skip
+"""What they do."""
 ACTIONS = ("purge", "delete", "get", "prefetch", "cancel", "close_channel", "recover", "tx", "disconnect")
 
 RULES = (
@@ -87,17 +94,18 @@ def broker_plan(seed: int) -> Plan:
     begin, quiet_at = 0.3, rng.uniform(1.5, 2.5)
     names = sorted(rng.sample(sorted(QUEUES), rng.randint(3, 5)))
     latency = rng.choice((0.0003, 0.001, 0.005))
+    hostile, deeds = hostile_actions(random.Random(f"broker/{seed}/hostile"), begin, quiet_at)
     return Plan(
         seed=seed,
         profile="broker",
-        members=[BROKER, *clients],
+        members=[BROKER, *clients, *hostile],
         stack=[("STORE", pick(rng, STORE)), ("BROKER", pick(rng, BROKER_SETTINGS)), ("AMQP", pick(rng, AMQP))],
         channel={"queues": names, "unbound": rng.random() < 0.2},
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={BROKER: rng.uniform(-3600, 3600)} if rng.random() < 0.3 else {},
         bursts=client_bursts(rng, clients, names, begin, quiet_at),
-        actions=client_actions(rng, clients, names, begin, quiet_at),
+        actions=by_time([*client_actions(rng, clients, names, begin, quiet_at), *deeds]),
         faults=sorted(
             [*_faults(rng, clients, begin, quiet_at), *_errors(seed, begin, quiet_at)], key=lambda fault: fault.at
         ),
@@ -134,6 +142,23 @@ def client_actions(rng: random.Random, clients: list[str], names: list[str], beg
         for _ in range(rng.randint(1, 3 if kind != "tx" else 6)):
             at = rng.uniform(begin, end - 0.1)
             actions.append(Action(at, rng.choice(clients), kind, rng.choice((0, 1, 2, 5)), [rng.choice(names)]))
+    return sorted(actions, key=lambda action: action.at)
+
+
+def hostile_actions(rng: random.Random, begin: float, end: float) -> tuple[list[str], list[Action]]:
+    """In some runs there is a hostile client, and what it does: each deed has a seed of its own."""
+    if rng.random() >= 0.4:
+        return [], []
+    name = f"{HOSTILE_NAME}1"
+    kinds = [kind for kind in HOSTILE if rng.random() < 0.6]
+    count = rng.choice((20, 60, 120)) if kinds else 0
+    return [name], [
+        Action(rng.uniform(begin, end - 0.1), name, rng.choice(kinds), float(rng.randrange(1_000_000)))
+        for _ in range(count)
+    ]
+
+
+def by_time(actions: list[Action]) -> list[Action]:
     return sorted(actions, key=lambda action: action.at)
 
 

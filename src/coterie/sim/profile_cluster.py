@@ -20,8 +20,10 @@ from coterie.sim.profile_broker import (
     OWN,
     QUEUES,
     STORE,
+    by_time,
     client_actions,
     client_bursts,
+    hostile_actions,
 )
 from coterie.sim.profile_channel import Profile
 from coterie.sim.stream import Limits
@@ -73,15 +75,23 @@ def cluster_plan(seed: int) -> Plan:
     if homes:
         more = client_bursts(homely, clients, [*homes, *own], begin, quiet_at)
         deeds = [each for each in client_actions(homely, clients, homes, begin, quiet_at) if each.kind in DEEDS]
+    hostile, misdeeds = hostile_actions(random.Random(f"cluster/{seed}/hostile"), begin, quiet_at)
     reading = random.Random(f"cluster/{seed}/leases")
     leased = sorted(reading.sample(names, reading.choice((0, 1, 2))))
+    life: dict[str, object] = {"numbers": reading.choice((2**32 - 1, 2**32 - 4))} if reading.random() < 0.3 else {}
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
         profile="cluster",
-        members=[*brokers, *late, *clients],
+        members=[*brokers, *late, *clients, *hostile],
         starts={name: rng.uniform(begin, quiet_at) for name in late},
-        stack=[("STORE", pick(rng, STORE)), ("BROKER", broker), ("AMQP", pick(rng, AMQP)), ("CLUSTER", settings)],
+        stack=[
+            ("STORE", pick(rng, STORE)),
+            ("BROKER", broker),
+            ("AMQP", pick(rng, AMQP)),
+            ("CLUSTER", settings),
+            ("LIFE", life),
+        ],
         channel={
             "queues": names,
             "brokers": [*brokers, *late],
@@ -94,7 +104,7 @@ def cluster_plan(seed: int) -> Plan:
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
         bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more], key=lambda burst: burst.at),
-        actions=sorted([*client_actions(rng, clients, names, begin, quiet_at), *deeds], key=lambda action: action.at),
+        actions=by_time([*client_actions(rng, clients, names, begin, quiet_at), *deeds, *misdeeds]),
         faults=sorted(
             [
                 *_faults(rng, seed, [*brokers, *late], clients, begin, quiet_at),
