@@ -22,6 +22,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from coterie.broker.journal import NO_VERDICT, Broken
 from coterie.cluster import wire
 from coterie.cluster.broker_handler import BrokerHandler
 from coterie.cluster.disks import Disks
@@ -42,6 +43,7 @@ from coterie.cluster.status import ClusterStatus, describe
 from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
+from coterie.cluster.voids import Void, Voids
 from coterie.cluster.voters import Era, Progress, majority
 from coterie.cluster.whereabouts import Whereabouts
 from coterie.cluster.wire import Kind
@@ -62,6 +64,10 @@ EVERYWHERE = frozenset((Kind.WIRING, Kind.ADMINISTRATION, Kind.HOME))
 """Events whose senders wait until every broker that serves has applied them."""
 RECORD = "cluster"
 """The kind of the record in the store that says how far its content has come."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class State(Enum):
@@ -121,6 +127,7 @@ class Core(Receiver):
         self.standing = Standing(self)
         self.disks = Disks(self)
         self.everywhere = Everywhere(self)
+        self.voids = Voids(self)
         self._wall: float | None = None
         self.last_wall = 0.0
         """Of the last event that was applied."""
@@ -140,7 +147,8 @@ class Core(Receiver):
         self.channel = channel
         self.us = channel.local
         self.homes = Homes(self)
-        self.handler = MessageHandler(broker, self.homes, Owners() if self.settings.dispatch == "ownership" else None)
+        owners = Owners(broker.journal) if self.settings.dispatch == "ownership" else None
+        self.handler = MessageHandler(broker, self.homes, owners)
         self.updates = Updates(self)
         self.update: Update | None = None
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
@@ -185,12 +193,18 @@ class Core(Receiver):
     # Receiving.
 
     def receive(self, batch: list[Delivery]) -> None:
+        self._or_leave(partial(self._receive, batch))
+
+    def _or_leave(self, step: Callable[[], None]) -> None:
+        """What is raised here follows from no event, but from this process or its disk: it cannot follow the log."""
         try:
-            self._receive(batch)
-        except Exception:
+            step()
+        except Exception as error:
             log.error(
                 "this broker cannot follow the log any more, and leaves the cluster", error=traceback.format_exc()
             )
+            if self.traced is not None:
+                self.traced.leaves(error)
             self.runtime.call_soon(self._fail)
 
     def _fail(self) -> None:
@@ -210,11 +224,11 @@ class Core(Receiver):
                 else:
                     for message in delivery.messages:
                         self.words.heard(delivery.sender, message)
+        finally:  # also if it cannot follow any further: what is stored and how far it has come belong together
             if self.progress != progress and store.written() != before and self.state is State.SERVING:
                 if not self.updating:
                     self._save()
                 self._disk_matters = True
-        finally:
             store.end()
         if self._disk_matters:
             self._disk_matters = False
@@ -233,10 +247,8 @@ class Core(Receiver):
         return self.state is State.SERVING and self.lease.valid()
 
     def _ordered(self, sender: Address, data: memoryview) -> None:
-        try:
-            head = wire.read_head(data)
-        except PeerError as error:
-            log.error("an event that cannot be read", sender=sender, error=error)
+        head = self._head(sender, data)
+        if head is None:
             return
         if self._late is not None:
             self._late.append((self.place, sender, bytes(data)))
@@ -249,10 +261,24 @@ class Core(Receiver):
         else:
             self.standing.heard(sender, head.kind, data)
 
+    def _head(self, sender: Address, data: memoryview) -> wire.Head | None:
+        """None: nobody can read it, so nobody takes any notice of it. Raises TooNew."""
+        try:
+            return wire.read_head(data, self.versions.spoken if self.follows else None)
+        except PeerError as error:
+            log.error("an event that cannot be read", sender=sender, error=error)
+        except wire.TooNew as error:
+            if self.follows:
+                raise
+            log.error("an event that cannot be read", sender=sender, error=error)
+        return None
+
     def replay(self, place: Place, sender: Address, data: memoryview) -> None:
         """What was kept during an update, in its turn."""
         self.place = place
-        head = wire.read_head(data)
+        head = self._head(sender, data)
+        if head is None:
+            return
         if head.number:
             self._event(sender, head, data)
         else:
@@ -270,6 +296,9 @@ class Core(Receiver):
         asked = self.local.back(counts) if sender == self.us and self.local.under_way else None
         if peer is None or not counts:
             return
+        if self._soon:
+            self.follow(_nothing)
+        before = self.progress
         peer.events += 1
         self.advance()
         self._wall = self.last_wall = head.wall
@@ -280,17 +309,28 @@ class Core(Receiver):
             self.disks.awaited_by(sender)
             self._disk_matters = True
         try:
-            answer = self.handler.apply(head.kind, sender, data, asked)
-            self._finish_event()
-        except PeerError as error:
-            log.error("an event that cannot be applied", sender=sender, error=error)
-            answer = None
+            answer = self.broker.journal.run(partial(self._apply, head.kind, sender, data, asked))
+        except (*NO_VERDICT, Broken):
+            self.progress = before
+            raise
+        except Exception:
+            answer = self.voids.add(sender, head.kind)
+            if asked is not None:
+                asked.fail()
         finally:
             self._wall = None
+            self._soon.clear()
         if self.traced is not None:
             self.traced.applied()
         if asked is not None:
             self.answer(asked, answer)
+            if isinstance(answer, Void) and asked.failed is not None:
+                self.when_held(partial(asked.failed, answer))
+
+    def _apply(self, kind: Kind, sender: Address, data: memoryview, asked: Asked | None) -> object:
+        answer = self.handler.apply(kind, sender, data, asked)
+        self._finish_event()
+        return answer
 
     def answer(self, asked: Asked, answer: object) -> None:
         index = self.progress.index if asked.on_disk and self.broker.store.durable else 0
@@ -307,11 +347,15 @@ class Core(Receiver):
 
     def follow(self, step: Callable[[], None]) -> None:
         """What follows from a place of the log that is no event of a broker: at the time of the log, not of this
-        node's clock, and nothing of it waits for the next event."""
+        node's clock, and nothing of it waits for the next event. If it fails, it fails everywhere alike."""
+        journal = self.broker.journal
         self._wall = self.last_wall
         try:
-            step()
-            self._finish_event()
+            journal.apart(step, "what follows from a change of the members")
+            while self._soon:
+                calls, self._soon = self._soon, []
+                for call in calls:
+                    journal.apart(call, "giving messages to consumers")
         finally:
             self._wall = None
 
@@ -360,6 +404,9 @@ class Core(Receiver):
         self._late = []
 
     def view_accepted(self, view: View) -> None:
+        self._or_leave(partial(self._view_accepted, view))
+
+    def _view_accepted(self, view: View) -> None:
         together = self._came_together(view, self.in_step)
         goes_on = self.state is State.SERVING and majority(self.voters, {member.name for member in together})
         self._take_late(goes_on)
@@ -393,7 +440,7 @@ class Core(Receiver):
         for place, sender, data in late:
             if counts:
                 self.replay(place, sender, memoryview(data))
-            elif sender == self.us and wire.read_head(memoryview(data)).number and self.local.under_way:
+            elif sender == self.us and wire.number_of(memoryview(data)) and self.local.under_way:
                 self.local.back(counts=False)
 
     def _came_together(self, view: View, members: Iterable[Address]) -> set[Address]:
@@ -480,7 +527,7 @@ class Core(Receiver):
         self.update = None
         self.lose([address for address in self.handler.peers if not self.serves_with(address)])
         for home in self.homes.strangers(self.servants):
-            self.homes.lose(home)
+            self.follow(partial(self.homes.lose, home))
         self.disks.begin()
         self.everywhere.begin()
         self.pending.held = max(self.pending.held, self.place)

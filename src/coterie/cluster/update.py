@@ -55,6 +55,7 @@ class Updates:
             catching_up=[[str(each), cut.epoch, cut.index] for each, cut in core.catching_up.items()],
             wall=core.last_wall,
             versions=core.versions.to_json(),
+            voids=core.voids.to_json(),
             view=str(core.channel.view.id),
         )
         count = sum(len(entries) for _, entries in found.queues)
@@ -154,6 +155,7 @@ class Update:
         era = Era.from_json(outline["era"])
         core.updated(cut, era, outline["cluster"], tuple(outline["voters"]), members, others, outline["wall"])
         core.versions.install(outline["versions"])
+        core.voids.install(outline.get("voids"))
         self.complete = True
         kept, self._kept = self._kept, []
         for place, sender, data in kept:

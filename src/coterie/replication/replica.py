@@ -131,6 +131,7 @@ class Promote(Change[None]):
         queue = vhost.queue(self.name)
         if queue.replica is None:
             raise ProtocolError(PRECONDITION_FAILED, f"{queue.what} follows no other queue")
+        queue.keep()
         queue.replica.promoted = True
         vhost.store.begin()
         try:
@@ -184,6 +185,7 @@ def _begin(vhost: Vhost, step: Step) -> Answer:
         if replica is not None:
             _remove(queue, replica, [(1, replica.mark)])
         replica = Replica(step.source, said["incarnation"])
+    queue.keep()
     replica.session = step.session
     vhost.follow(queue, replica)
     save(queue)
@@ -212,6 +214,7 @@ def _page(queue: Queue, replica: Replica, after: int) -> Answer:
 
 def _enqueue(vhost: Vhost, step: Step) -> Answer:
     queue, replica = _of_session(vhost, step)
+    queue.keep()
     at, count = 0, len(step.positions)
     while at < count and step.positions[at] <= replica.mark:
         at += 1
@@ -233,6 +236,7 @@ def _enqueue(vhost: Vhost, step: Step) -> Answer:
 def _removed(vhost: Vhost, step: Step) -> Answer:
     queue, replica = _of_session(vhost, step)
     _remove(queue, replica, step.said["ranges"])
+    queue.keep()
     if len(replica.runs) > 1:
         replica.forget_runs(next(iter(queue.entries), queue.next_position))
         save(queue)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from coterie.amqp.properties import PREFIX, Properties, scan
 from coterie.broker.message import Message, make_message
-from coterie.cluster.wire import Malformed, Routes, decode_messages, encode_messages, read_positions
+from coterie.cluster.wire import Malformed, Routes, decode_messages, encode_messages, read_json, read_positions
 from coterie.errors import ProtocolError
 from coterie.runtime.base import Buffer
 
@@ -88,7 +88,7 @@ def decode(data: Buffer, routes: Routes) -> Step:
     try:
         (size,) = _SIZE.unpack_from(view)
         at = _SIZE.size + size
-        said = json.loads(bytes(view[_SIZE.size : at]))
+        said = read_json(bytes(view[_SIZE.size : at]))
         step = Step(said["do"], said["source"], said)
         _check(step)
         if step.do == ENQUEUE:
