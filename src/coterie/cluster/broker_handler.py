@@ -52,6 +52,9 @@ R = TypeVar("R")
 log = Log(__name__)
 GATHERING = 0.02
 """How long an accept may wait for others, if its consumer has room enough meanwhile."""
+INSISTING = 0.1
+INSISTING_MAX = 60.0
+"""Seconds until something that was void, and must be, is sent again: the first time, and at most."""
 UNDER_WAY = 2
 """While so many of our events have not come back, publishes are gathered: an event costs more than its messages."""
 GATHERED_MAX = 256 << 10
@@ -109,6 +112,8 @@ class BrokerHandler(Cluster):
         self._clients: dict[Consumer, Client] = {}
         self._by_number: dict[int, Client] = {}
         self._numbers = 0
+        self._life = 0
+        """Another one whenever this broker begins anew."""
         self._released = 0
         """How often something was given back."""
         self._pools: dict[object, int] = {}
@@ -194,8 +199,21 @@ class BrokerHandler(Cluster):
     # Messages.
 
     def tell(self, kind: Kind, data: bytes) -> None:
-        """An event that nobody waits for."""
-        self._send(kind, (data,))
+        """An event that nobody waits for, but that others cannot do without."""
+        self._insist(kind, data)
+
+    def _insist(self, kind: Kind, data: bytes, pause: float = INSISTING) -> None:
+        """What must be so in the end, as whoever wanted it is gone: if it is void, it is sent again after a while."""
+        life = self._life
+
+        def again() -> None:
+            if life == self._life:
+                self._insist(kind, data, min(2 * pause, INSISTING_MAX))
+
+        self._ask(kind, (data,), Asked(b"", failed=lambda error: self._later(pause, again)))
+
+    def _later(self, pause: float, call: Callable[[], None]) -> None:
+        self._runtime.call_later(pause, call)
 
     def _send(self, kind: Kind, parts: Sequence[Buffer], done: Callable[[Any], None] | None = None) -> None:
         self._ask(kind, parts, Asked(b"", done))
@@ -300,7 +318,7 @@ class BrokerHandler(Cluster):
 
     def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
         self._released += 1
-        self._send(Kind.RELEASE, (wire.release(queue.incarnation, entries, redelivered),))
+        self._insist(Kind.RELEASE, wire.release(queue.incarnation, entries, redelivered))
 
     def expire(self, queue: Queue) -> None:
         if self.keeps_time():
@@ -373,6 +391,8 @@ class BrokerHandler(Cluster):
         said["vhost"] = vhost.name
         if isinstance(change, EndOwner):
             del self._owners[change.owner]
+            self._insist(Kind.WIRING, wire.encode_json(said))
+            return
         asked = Asked(b"", done, on_disk=True, everywhere=True)  # type: ignore[arg-type]
         self._ask(Kind.WIRING, (wire.encode_json(said),), asked)
 
@@ -431,7 +451,7 @@ class BrokerHandler(Cluster):
         client = self._clients.get(consumer)
         if client is not None:
             self._forget(client)
-            self._send(Kind.CANCEL, (wire.credit(Credit(client.number, 0, 0, 0, 0)),))
+            self._insist(Kind.CANCEL, wire.credit(Credit(client.number, 0, 0, 0, 0)))
             self._give_back(client)
 
     def _forget(self, client: Client) -> None:
@@ -561,7 +581,7 @@ class BrokerHandler(Cluster):
     def _write_off(self, queue: Queue, entries: list[Entry]) -> None:
         """They left their queue after they were allotted, and nobody will answer for them: off the account."""
         if entries:
-            self._send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),))
+            self._insist(Kind.ACCEPT, wire.settle(queue.incarnation, entries))
 
     def _ended(self, subscriber: Subscriber) -> None:
         """Its queue is gone."""
@@ -573,6 +593,7 @@ class BrokerHandler(Cluster):
 
     def clear(self) -> None:
         """This broker begins anew, without clients."""
+        self._life += 1
         for client in self._clients.values():
             client.gone = True
         self._clients.clear()
