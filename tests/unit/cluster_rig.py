@@ -53,6 +53,7 @@ class Client(Sink):
         self.gone = False
         """Its connection was closed by the broker."""
         self.answers: list[ProtocolError | None] = []
+        self.failures: list[ProtocolError] = []
         self.consumer: Consumer
 
     def room(self, consumer: Consumer) -> int:
@@ -70,6 +71,9 @@ class Client(Sink):
             if not consumer.no_ack:
                 assert body not in self.held
                 self.held[body] = entry
+
+    def failed(self, error: ProtocolError) -> None:
+        self.failures.append(error)
 
     def cancelled(self, consumer: Consumer) -> None:
         self.cancelled_by_broker = True

@@ -34,7 +34,9 @@ class Deferring(NullCluster):
     def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:
         self._later(lambda: super(Deferring, self).wiring(vhost, change, done))
 
-    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+    def get(
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+    ) -> None:
         self._later(lambda: super(Deferring, self).get(queue, holder, no_ack, done))
 
     def _later(self, call: Callable[[], None]) -> None:

@@ -54,7 +54,9 @@ class LateCluster(NullCluster):
     def expire(self, queue: Queue) -> None:
         self.waiting.append(("expire", lambda: NullCluster.expire(self, queue)))
 
-    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+    def get(
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+    ) -> None:
         self.waiting.append(("get", lambda: NullCluster.get(self, queue, holder, no_ack, done)))
 
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:

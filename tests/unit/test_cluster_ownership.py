@@ -6,15 +6,16 @@ from cluster_rig import Client, Cluster, Host
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.broker.journal import Journal
 from coterie.cluster.consumers import Peer
 from coterie.cluster.ownership import Ownership
 from coterie.group.members import Address
 
-A, B, C = (Peer(Address(name, 1)) for name in "abc")
+A, B, C = (Peer(Address(name, 1), Journal()) for name in "abc")
 
 
 def owned(owner: Peer | None, *circle: Peer) -> Ownership:
-    found = Ownership()
+    found = Ownership(Journal())
     found.consumed_by(circle)
     found.owner = owner
     return found
@@ -64,7 +65,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("cgr"), st.sets(st.sampled_from((A, B
 def test_whatever_happens_the_owner_consumes_and_it_has_none_only_if_nobody_is_interested(
     steps: list[tuple[str, set[Peer]]],
 ) -> None:
-    found = Ownership()
+    found = Ownership(Journal())
     for what, peers in steps:
         if what == "c":
             found.consumed_by([peer for peer in (A, B, C) if peer in peers])

@@ -46,6 +46,8 @@ UNLIMITED: Final = 1 << 30
 ACK: Final = METHODS["basic.ack"].prefix
 PUBLISH: Final = METHODS["basic.publish"].prefix
 _CLOSE: Final = METHODS["channel.close"].prefix
+_NONE: Final = bytes(4)
+"""No method: what went wrong is no answer to any."""
 _CLOSE_OK: Final = METHODS["channel.close-ok"].prefix
 
 
@@ -366,6 +368,10 @@ class Channel(Sink):
         """Whether its client has had something since before then."""
         oldest = self.unsettled.oldest
         return not self.closing and oldest is not None and oldest < since
+
+    def failed(self, error: ProtocolError) -> None:
+        if not self.closing:
+            self.connection.failed(self, error, _NONE)
 
     def held(self) -> list[Entry]:
         """What its client has to answer for, also what it has answered in a transaction that is not committed."""

@@ -166,6 +166,9 @@ class Server:
                 connection.alarm_over()
 
     def _vhost_ends(self, vhost: Vhost) -> None:
+        self.broker.journal.after(self._leave_vhost, vhost)
+
+    def _leave_vhost(self, vhost: Vhost) -> None:
         for connection in list(self._open.values()):
             if connection.vhost is vhost:
                 connection.close(f"vhost '{vhost.name}' is deleted")

@@ -14,6 +14,7 @@ from coterie.amqp.codes import NOT_ALLOWED, PRECONDITION_FAILED
 from coterie.broker import records, validation
 from coterie.broker.cluster import Cluster, NullCluster
 from coterie.broker.counters import Counters
+from coterie.broker.journal import Journal, restore_attributes, restore_key
 from coterie.broker.observer import QueueObserver
 from coterie.broker.recovery import rebuild
 from coterie.broker.settings import BrokerSettings
@@ -46,6 +47,7 @@ class Broker:
         self.runtime = runtime
         self.settings = settings or BrokerSettings()
         self.store = store or NullStore()
+        self.journal = self.store.journal = Journal(self.store)
         self.cluster = cluster or NullCluster()
         traced = runtime.trace.on and self.cluster.immediate  # a cluster has a trace of its own
         self.traced = BrokerTrace(runtime.trace, self.store) if traced else None
@@ -162,7 +164,12 @@ class Broker:
             self.cluster.administer(self, {"do": "delete vhost", "name": name}, done)
 
     def keep_record(
-        self, kind: str, key: str, record: Record | None, was: Record | None, done: Callable[[bool], None]
+        self,
+        kind: str,
+        key: str,
+        record: Record | None,
+        was: Record | None,
+        done: Callable[[bool | ProtocolError], None],
     ) -> None:
         """Of a kind that is not the broker's own: `record_changed` listens; None deletes it. False: it is not what it
         `was` any more, so nothing has changed."""
@@ -189,6 +196,8 @@ class Broker:
         """It may be there already."""
         if name in self.vhosts:
             return self.vhosts[name]
+        if self.journal.on:
+            self.journal.note(restore_key, self.vhosts, name, None)
         self.store.save(records.VHOST, records.key_of(name), {})
         return self.make_vhost(name)
 
@@ -199,6 +208,9 @@ class Broker:
         for listener in self.deleting_vhost:
             listener(vhost)
         vhost.clear()
+        if self.journal.on:
+            self.journal.note(restore_key, self.vhosts, name, vhost)
+            self.journal.note(restore_attributes, self.gone, *self.gone.image())
         del self.vhosts[name]
         self.gone.add(vhost.gone)
         self.store.save(records.VHOST, records.key_of(name), None)
@@ -207,6 +219,8 @@ class Broker:
     # Records of others: users.
 
     def _put_record(self, kind: str, key: str, record: Record | None) -> None:
+        if self.journal.on:
+            self.journal.note(restore_key, self.records, (kind, key), self.records.get((kind, key)))
         if record is None:
             self.records.pop((kind, key), None)
         else:

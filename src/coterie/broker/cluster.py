@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coterie.errors import ProtocolError
@@ -126,7 +127,10 @@ class Cluster(ABC):
         """Dead letters of a queue go to others."""
         for target, letters in routed.items():
             if letters and not target.elsewhere:
-                target.enqueue(letters)
+                if target.home is None:
+                    target.enqueue(letters)
+                else:
+                    target.journal.apart(partial(target.enqueue, letters), "a queue that is here alone: enqueueing")
 
     def unused(self, queue: Queue) -> None:
         """The last consumer of an auto-delete queue is gone, and so is the queue."""
@@ -173,7 +177,9 @@ class Cluster(ABC):
         """The head of the queue may have expired (`Queue.expire`)."""
 
     @abstractmethod
-    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None: ...
+    def get(
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+    ) -> None: ...
 
     @abstractmethod
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None: ...
@@ -228,7 +234,9 @@ class NullCluster(Cluster):
     def expire(self, queue: Queue) -> None:
         queue.expire()
 
-    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+    def get(
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+    ) -> None:
         def again() -> None:
             done(None if queue.deleted else queue.get(holder, no_ack))
 

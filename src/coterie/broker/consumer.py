@@ -39,6 +39,9 @@ class Sink(ABC):
         """Take them; never more than `room` said. Each `entry.message` is there, and stays this consumer's until
         `accept`, `release` or `reject`; with `no_ack` it is gone from the queue when this call returns."""
 
+    def failed(self, error: ProtocolError) -> None:
+        """What it asked for, and waits for no answer to, cannot be done."""
+
     @abstractmethod
     def cancelled(self, consumer: Consumer) -> None:
         """The queue is gone: tell the client (basic.cancel). `unsubscribe` is not to be called any more."""

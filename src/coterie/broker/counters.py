@@ -48,14 +48,18 @@ class Counters:
             setattr(self, name, getattr(self, name) + count)
 
     def add(self, other: Counters) -> None:
-        for name in _NAMES:
+        for name in NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def image(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Names and values, as they are now."""
+        return NAMES, tuple(getattr(self, name) for name in NAMES)
+
     def as_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in _NAMES}
+        return {name: getattr(self, name) for name in NAMES}
 
 
-_NAMES = tuple(field.name for field in fields(Counters))
+NAMES = tuple(field.name for field in fields(Counters))
 
 _FIELDS = {
     Reason.ACCEPTED: "accepted",

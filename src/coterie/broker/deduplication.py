@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from coterie.amqp.properties import message_id
 from coterie.broker.dead_letter import DEATHS
+from coterie.broker.journal import Journal, restore_attributes
 from coterie.broker.seen import DIGEST, Pages, Run
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ _DEATHS: Final = DEATHS.encode()
 class Memory:
     """Ids in the order in which they came, and in what runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self.seen: set[bytes] = set()
         self._order: deque[bytes] = deque()
         """The oldest first."""
@@ -50,6 +52,8 @@ class Memory:
 
     def add(self, run: Run) -> None:
         ids = [run.ids[at : at + DIGEST] for at in range(0, len(run.ids), DIGEST)]
+        if self._journal.on:
+            self._journal.note(self._cut, len(self._order), len(self._spans), self.number)
         self.seen.update(ids)
         self._order.extend(ids)
         self._spans.append((run.number, run.wall, len(ids)))
@@ -62,15 +66,38 @@ class Memory:
         self._drop(len(self._order) - length)
 
     def _drop(self, count: int) -> None:
+        if count <= 0:
+            return
         spans, order, seen = self._spans, self._order, self.seen
+        ids: list[bytes] = []
+        gone: list[tuple[int, float, int]] = []
+        if self._journal.on:
+            self._journal.note(self._remember, ids, gone)
         while count > 0:
             number, wall, there = spans.popleft()
+            gone.append((number, wall, there))
             some = min(count, there)
-            for _ in range(some):
-                seen.discard(order.popleft())
+            ids += [order.popleft() for _ in range(some)]
             if some < there:
                 spans.appendleft((number, wall, there - some))
             count -= some
+        seen.difference_update(ids)
+
+    def _cut(self, ids: int, spans: int, number: int) -> None:
+        """A step was taken back: what came last never came."""
+        while len(self._order) > ids:
+            self.seen.discard(self._order.pop())
+        while len(self._spans) > spans:
+            self._spans.pop()
+        self.number = number
+
+    def _remember(self, ids: list[bytes], spans: list[tuple[int, float, int]]) -> None:
+        """And what was forgotten was not."""
+        self._order.extendleft(reversed(ids))
+        self.seen.update(ids)
+        if spans and sum(span[2] for span in spans) > len(ids):
+            self._spans.popleft()  # the rest of the last one
+        self._spans.extendleft(reversed(spans))
 
     def settle(self) -> None:
         """Some that were added had been forgotten before, and come a second time."""
@@ -92,9 +119,9 @@ class Window:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self.kept = Memory()
+        self.kept = Memory(queue.journal)
         """Of persistent messages."""
-        self.fleeting = Memory()
+        self.fleeting = Memory(queue.journal)
         """Of others."""
         self._wall = 0.0
         """The latest time that any event told: clocks of different brokers may differ."""
@@ -120,9 +147,12 @@ class Window:
 
     def _sift(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
         """The new ones, and those that are none."""
+        if self._queue.journal.on:
+            self._queue.journal.note(restore_attributes, self, ("_wall",), (self._wall,))
+            self._queue.keep()
         self._wall = max(self._wall, self._queue.cluster.wall())
         self._forget()
-        seen, seen_too = self.kept.seen, self.fleeting.seen
+        seen, seen_too, new = self.kept.seen, self.fleeting.seen, set[bytes]()
         fresh: list[Message] = []
         duplicates: list[Message] = []
         kept: list[bytes] = []
@@ -132,10 +162,10 @@ class Window:
             found = None if message.has_headers and _DEATHS in header else message_id(header)
             if found is not None:
                 digest = blake2b(found, digest_size=DIGEST).digest()
-                if digest in seen or digest in seen_too:
+                if digest in seen or digest in seen_too or digest in new:
                     duplicates.append(message)
                     continue
-                (seen if message.persistent else seen_too).add(digest)
+                new.add(digest)
                 (kept if message.persistent else fleeting).append(digest)
             fresh.append(message)
         if kept:

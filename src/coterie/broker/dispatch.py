@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coterie.broker import queue_image
 from coterie.broker.entry import Entry
 from coterie.broker.observer import Reason
 from coterie.broker.rotation import Rotation
@@ -38,6 +39,7 @@ class Dispatcher:
 
     def subscribe(self, consumer: Consumer) -> None:
         queue = self._queue
+        queue.keep()
         self.rotation.check(consumer, queue.what)
         self.rotation.add(consumer)
         self._changed()
@@ -47,6 +49,7 @@ class Dispatcher:
         queue = self._queue
         if queue.deleted or consumer not in self.rotation.consumers:
             return
+        queue.keep()
         self.rotation.remove(consumer)
         self._changed()
         if queue.spec.auto_delete and not self.rotation.consumers:
@@ -60,6 +63,7 @@ class Dispatcher:
             observer.consumers_changed(self._queue)
 
     def wake(self, consumer: Consumer) -> None:
+        self._queue.keep()
         if self.rotation.wake(consumer):
             self.schedule()
 
@@ -70,10 +74,12 @@ class Dispatcher:
         if now is not None:
             self._arrived = now
         if not self._scheduled and self._queue.ready:
+            self._queue.keep()
             self._scheduled = True
             self._queue.cluster.soon(self._run)
 
     def _run(self) -> None:
+        self._queue.keep()
         self._scheduled = False
         now, self._arrived = self._arrived, None
         self.dispatch(now)
@@ -130,6 +136,9 @@ class Dispatcher:
     def acquired(self, consumer: Consumer, entries: list[Entry]) -> None:
         """They are the consumer's; but not those that have left the queue meanwhile, and none if it has."""
         queue = self._queue
+        if queue.journal.on:
+            queue_image.keep(queue)
+            queue.journal.note(queue_image.give_back, entries, consumer)
         consumer.offered -= len(entries)
         self._offered -= len(entries)
         if not consumer.active:
@@ -166,6 +175,7 @@ class Dispatcher:
 
     def get(self, holder: object, no_ack: bool) -> Entry | None:
         queue = self._queue
+        queue.keep()
         queue.expiry.used()
         entries = self.take(1)
         if not entries:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from coterie.broker.entry import Entry
+from coterie.broker.queue_image import expire_as_before
 
 if TYPE_CHECKING:
     from coterie.broker.queue import Queue
@@ -64,8 +65,20 @@ class Expiry:
         if self._queue.limits.ttl is not None:
             self.shorten(entries, self._queue.limits.ttl)
 
+    def again(self, mortal: bool) -> None:
+        """A step was taken back: it may have stopped timers, or let go of what they are for."""
+        self.mortal = mortal
+        if not self._queue.deleted:
+            if mortal:
+                self.arm(asked=True)
+            if self._lease is None and self._queue.limits.expires is not None and not self._queue.consumers:
+                self._lease = self._runtime.call_later(_bounded(self._queue.limits.expires / 1000), self._look)
+
     def shorten(self, entries: Iterable[Entry], ttl: int) -> None:
         """From now on none of them has more time than this."""
+        if self._queue.journal.on:
+            entries = list(entries)
+            self._queue.journal.note(expire_as_before, [(entry, entry.expires) for entry in entries])
         last = self._queue.cluster.now() + ttl / 1000
         for entry in entries:
             if entry.expires is None or entry.expires > last:

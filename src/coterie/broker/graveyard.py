@@ -41,7 +41,10 @@ class Graveyard:
 
     def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
         """The entries have left the queue. `told`: the queue's observers are to hear of it."""
-        self._waiting.append((queue, entries, reason, told))
+        waiting = queue, entries, reason, told
+        if queue.journal.on:
+            queue.journal.note(self._forget, waiting)
+        self._waiting.append(waiting)
         if self._busy:
             return
         self._busy = True
@@ -52,7 +55,12 @@ class Graveyard:
                 self._send_on(*self._waiting.popleft())
         finally:
             self._busy = False
+            self._waiting.clear()  # one of them has failed, and with it the step that they belong to
             store.end()
+
+    def _forget(self, waiting: tuple[Queue, Sequence[Entry], Reason, bool]) -> None:
+        """A step was taken back: they have not died."""
+        self._waiting = deque(each for each in self._waiting if each is not waiting)
 
     def _send_on(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
         traced = None

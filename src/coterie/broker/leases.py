@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
 from coterie.broker import records, validation
+from coterie.broker.queue_image import held, hold_again
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -207,12 +208,16 @@ class Leases:
     def begin(self, name: str, user: str, session: str) -> Lease:
         vhost = self._queue.vhost
         since = int(vhost.cluster.wall() * 1000)
+        self._queue.keep()
         lease = self._by_name[name] = Lease(self._queue, name, vhost.new_incarnation(), user, session, since)
         return lease
 
     def hold(self, lease: Lease, entries: list[Entry]) -> None:
         """Ready ones, in the order in which it takes them."""
         queue, before = self._queue, lease.bytes
+        queue.keep()
+        if queue.journal.on:
+            queue.journal.note(hold_again, held(entries))
         again = 0
         for entry in entries:
             entry.deliveries += 1
@@ -230,6 +235,7 @@ class Leases:
 
     def retire(self, lease: Lease, stop: int, most: int) -> bool:
         """Accept what is below the offset; whether there is more of it."""
+        self._queue.keep()
         pieces, more = _limited(lease.between(0, stop), most)
         if pieces:
             entries = lease.entries(pieces)
@@ -242,6 +248,7 @@ class Leases:
 
     def release(self, lease: Lease, first: int, most: int) -> bool:
         """Give back what is from the offset on, the highest first; whether there is more of it."""
+        self._queue.keep()
         pieces, more = _limited_back([*lease.between(first, lease.next)], most)
         if pieces:
             entries = lease.entries(pieces)
@@ -259,6 +266,7 @@ class Leases:
         self.bytes += size
 
     def end(self, lease: Lease) -> None:
+        self._queue.keep()
         del self._by_name[lease.name]
         self._save(lease.name, None)
 
@@ -267,6 +275,13 @@ class Leases:
         for lease in self:
             self.end(lease)
         self.count = self.bytes = 0
+
+    def image(self) -> tuple[dict[str, Lease], int, int]:
+        return dict(self._by_name), self.count, self.bytes
+
+    def restore_all(self, by_name: dict[str, Lease], count: int, size: int) -> None:
+        """As they were."""
+        self._by_name, self.count, self.bytes = by_name, count, size
 
     # What is kept.
 
@@ -432,6 +447,7 @@ class LeaseStep:
         elif self.do == RETIRE:
             more = leases.retire(lease, self.upto, most)
         elif self.do == TAKE:
+            queue.keep()
             lease.session = self.session or ""
         else:
             more = leases.release(lease, self.first if self.do == RELEASE else 0, most)

@@ -101,6 +101,9 @@ class Pager:
 
     def left(self, entries: Iterable[Entry]) -> None:
         """They have left the queue."""
+        if self._queue.journal.on:
+            entries = list(entries)
+            self._queue.journal.note(_page_again, [entry for entry in entries if entry.paged])
         for entry in entries:
             if entry.paged:
                 entry.paged = False
@@ -264,6 +267,11 @@ class Pager:
 def _may_leave(holder: object) -> bool:
     """Whether nobody is about to need its message; a lease is read when it is read."""
     return holder is None or isinstance(holder, Lease)
+
+
+def _page_again(entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        entry.paged = True
 
 
 def _copy(entry: Entry) -> Entry:

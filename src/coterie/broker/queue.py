@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from coterie.broker import queue_image
 from coterie.broker.arguments import REJECT_DEAD
 from coterie.broker.counters import Counters
 from coterie.broker.deduplication import Window, window_for
@@ -85,6 +86,9 @@ class Queue:
         self.next_position = 1
         self.counters = Counters()
         self.deleted = False
+        self.journal = vhost.journal
+        self.kept_in = -1
+        """The turn of the journal that knows how this queue was."""
         self.replica: Replica | None = None
         """What it has of the queue of another broker that it follows, or followed."""
         self.window: Window | None = None
@@ -115,6 +119,22 @@ class Queue:
     def __repr__(self) -> str:
         return f"<Queue {self.name}#{self.incarnation} ready={self.ready} unacked={self.unacked}>"
 
+    # What a step may have to take back.
+
+    def keep(self) -> None:
+        """Before anything but messages changes: note how it is, if that is called for."""
+        if self.journal.on:
+            queue_image.keep(self)
+
+    def remake(self) -> None:
+        """A step was taken back: make anew what follows from what is in the queue, and who holds it."""
+        self.lanes = self._make_lanes()
+        self.lanes.push([entry for entry in self.entries.values() if entry.holder is None])
+        self._remake()
+
+    def _remake(self) -> None:
+        """And what this kind needs."""
+
     # Messages come.
 
     def refuses(self, message: Message, waiting: int = 0, waiting_bytes: int = 0) -> bool:
@@ -133,6 +153,7 @@ class Queue:
 
     def refuse(self, messages: Sequence[Message]) -> None:
         """Count what was refused; it may be a dead letter all the same."""
+        self.keep()
         self.counters.refused += len(messages)
         if self.limits.overflow == REJECT_DEAD and self.limits.dead_exchange is not None:
             entries = [Entry(0, message, self, len(message.body)) for message in messages]
@@ -142,19 +163,22 @@ class Queue:
         """Give them positions and a place. Consumers get them once this turn is over."""
         if not messages:
             return []
+        entries: list[Entry] = []
+        if self.journal.on:
+            queue_image.keep(self)
+            self.journal.note(queue_image.take_back, self, entries)
         live = self.entries
         position = self.next_position
         ttl = self.limits.ttl
         mortal = ttl is not None
         size = 0
-        entries: list[Entry] = []
         for message in messages:
             length = len(message.body)
             entry = Entry(position, message, self, length)
             if message.ttl is not None:
                 mortal = True
-            live[position] = entry
             entries.append(entry)
+            live[position] = entry
             size += length
             position += 1
         self.next_position = position
@@ -211,6 +235,7 @@ class Queue:
 
     def dispatch(self, now: float | None = None) -> None:
         """Give consumers with room what is ready, now and not at the end of the turn."""
+        self.keep()
         self.dispatcher.dispatch(now)
 
     def apply_acquire(self, consumer: Consumer, entries: list[Entry]) -> None:
@@ -245,6 +270,7 @@ class Queue:
         back = [entry for entry in entries if entry.holder is not None and entry.holder is not GONE]
         if not back:
             return
+        self.keep()
         limit = self.limits.delivery_limit
         if limit is not None and redelivered:
             exhausted = [entry for entry in back if entry.deliveries > limit]
@@ -252,6 +278,8 @@ class Queue:
                 self.dequeue(exhausted, Reason.EXHAUSTED)
                 back = [entry for entry in back if entry.holder is not GONE]
         back.sort(key=_position)
+        if self.journal.on:
+            self.journal.note(queue_image.hold_again, queue_image.held(back))
         for entry in back:
             entry.holder = None
             if redelivered:
@@ -269,8 +297,33 @@ class Queue:
             self.expiry.arm()
         self.dispatcher.schedule()
 
+    def put_back(self, entries: Sequence[Entry], redelivered: bool) -> None:
+        """As `apply_release`, without the rules: no limit is looked at, so nothing leaves the queue."""
+        back = sorted((e for e in entries if e.holder is not None and e.holder is not GONE), key=_position)
+        if self.journal.on:
+            queue_image.keep(self)
+            self.journal.note(queue_image.hold_again, queue_image.held(back))
+        for entry in back:
+            entry.holder = None
+            entry.redelivered = entry.redelivered or redelivered
+        self.ready += len(back)
+        self.ready_bytes += sum(entry.size for entry in back)
+        self.remake()
+        for observer in self.observers:
+            observer.released(self, back)
+
+    def forget(self, consumer: Consumer) -> None:
+        """As `unsubscribe`, and nothing follows from it."""
+        self.keep()
+        if consumer in self.rotation.consumers:
+            self.rotation.remove(consumer)
+
     def dequeue(self, entries: Sequence[Entry], reason: Reason) -> None:
         """Acquired ones leave; those that are gone already are left alone."""
+        if self.journal.on:
+            queue_image.keep(self)
+            holders = [GONE if entry.holder is None else entry.holder for entry in entries]
+            self.journal.note(queue_image.bring_back, self, entries, holders)
         live = self.entries
         gone = GONE
         size = 0
@@ -290,6 +343,9 @@ class Queue:
         """Ready ones leave. They were taken from the head, unless they become ghosts."""
         if reason in DEADLY and self.pager.paged and self.limits.dead_exchange is not None:
             entries = self.pager.hold(entries, reason)
+        if self.journal.on:
+            queue_image.keep(self)
+            self.journal.note(queue_image.bring_back, self, entries, [entry.holder for entry in entries])
         live = self.entries
         size = 0
         for entry in entries:
@@ -321,6 +377,7 @@ class Queue:
 
     def set_limits(self, limits: Limits) -> None:
         """Another policy applies."""
+        self.keep()
         before, self.limits = self.limits, limits
         self.window = window_for(self, limits)
         if limits.ttl is not None and limits.ttl != before.ttl:
@@ -386,6 +443,9 @@ class Queue:
 
     def lease(self, entries: Sequence[Entry], holder: object) -> None:
         """Ready ones that were taken from the head are somebody's, who is no consumer."""
+        if self.journal.on:
+            queue_image.keep(self)
+            self.journal.note(queue_image.hold_again, queue_image.held(entries))
         size = 0
         for entry in entries:
             entry.holder = holder
@@ -403,6 +463,7 @@ class Queue:
 
     def purge(self) -> int:
         """Drop everything that is ready, also what was offered and nobody has got yet; how much that was."""
+        self.keep()
         self.lanes.clear()
         entries = [entry for entry in self.entries.values() if entry.holder is None]
         if entries:
@@ -411,6 +472,7 @@ class Queue:
 
     def take_out(self, count: int) -> list[Entry]:
         """Up to `count` from the head leave for another queue; those on disk do not."""
+        self.keep()
         entries = self.dispatcher.take(count)
         if entries:
             self.leave(entries, Reason.MOVED)
@@ -424,11 +486,14 @@ class Queue:
 
     def delete(self) -> None:
         """The vhost has taken it out: it ends, with everything in it."""
-        self.stop()
         entries = list(self.entries.values())
+        if self.journal.on:
+            queue_image.keep(self)
+            self.journal.note(queue_image.bring_back, self, entries, [entry.holder for entry in entries])
+        self.stop()
         for entry in entries:
             entry.holder = GONE
-        self.entries.clear()
+        self.entries = {}
         self.lanes = self._make_lanes()
         self.ready = self.ready_bytes = self.bytes = 0
         self.leases.end_all()
@@ -437,7 +502,10 @@ class Queue:
                 observer.dequeued(self, entries, Reason.DELETED)
             observer.deleted(self)
         for consumer in self.rotation.clear():
-            consumer.sink.cancelled(consumer)
+            if self.home is None:
+                consumer.sink.cancelled(consumer)
+            else:
+                self.journal.after(consumer.sink.cancelled, consumer)
 
     def browse(self, first: int, last: int, limit: int) -> list[Entry]:
         """Up to `limit` entries with positions from `first` to `last`, ready or acquired, by rising positions. Nothing

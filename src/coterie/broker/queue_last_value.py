@@ -25,6 +25,14 @@ class LastValueQueue(Queue):
     def _prepare(self) -> None:
         self._newest: dict[str, Entry] = {}
 
+    def _remake(self) -> None:
+        self._newest = {}
+        for entry in self.entries.values():
+            if isinstance(entry.mark, str):
+                if isinstance(entry.holder, Lease) and entry.position in entry.holder.replaced:
+                    continue
+                self._newest[entry.mark] = entry
+
     def _mark(self, entries: Sequence[Entry]) -> None:
         header = self.spec.last_value_key
         for entry in entries:
@@ -42,6 +50,7 @@ class LastValueQueue(Queue):
                 if older is None:
                     pass
                 elif isinstance(older.holder, Lease):
+                    self.keep()
                     older.holder.replaced.add(older.position)
                     self.leases.save(older.holder)
                 else:

@@ -34,6 +34,9 @@ class RingQueue(Queue):
         if self.leases:
             self._stale = True
 
+    def _remake(self) -> None:
+        self._sort_out()
+
     def leased(self) -> None:
         self._stale = True
 

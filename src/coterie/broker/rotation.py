@@ -61,6 +61,27 @@ class Rotation:
         for consumer in turns:
             self.wake(consumer)
 
+    def image(self) -> dict[int, deque[Consumer]]:
+        """Whose turn it is, as it is now."""
+        return {priority: turns.copy() for priority, turns in self._turns.items()}
+
+    def restore_all(
+        self, consumers: list[Consumer], active: Sequence[Consumer], turns: dict[int, deque[Consumer]]
+    ) -> None:
+        """As it was, whoever has come or gone since."""
+        for consumer in self.consumers:
+            consumer.active = consumer.hungry = False
+        for consumer in consumers:
+            consumer.active = consumer.hungry = False
+        for consumer in active:
+            consumer.active = True
+        self.consumers, self._turns = consumers, turns
+        self.hungry = 0
+        for waiting in turns.values():
+            for consumer in waiting:
+                consumer.hungry = True
+                self.hungry += 1
+
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         if consumer.hungry:

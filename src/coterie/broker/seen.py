@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coterie.broker import records
+from coterie.broker.journal import restore_attributes
 
 if TYPE_CHECKING:
     from coterie.broker.queue import Queue
@@ -51,6 +52,10 @@ class Pages:
 
     def save(self, run: Run, oldest: int) -> None:
         """One more. Runs below `oldest` are forgotten: told here, because after a crash that follows from this one."""
+        gone: list[tuple[str, int]] = []
+        journal = self._queue.journal
+        if journal.on:
+            journal.note(self._restore, [*self._open], self._slots)
         self._open.append(run)
         if len(self._open) > SLOTS or sum(len(each.ids) for each in self._open) >= PAGE_IDS * DIGEST:
             runs, self._open = self._open, []
@@ -59,24 +64,43 @@ class Pages:
             slot = len(self._open) - 1
             self._put(f"{_SLOT}{slot}", [run], self._open[0].number)
             self._slots = max(self._slots, slot + 1)
+        if journal.on:
+            journal.note(self._pages.extendleft, _backwards(gone))
         while self._pages and self._pages[0][1] < oldest:
-            self._save(self._pages.popleft()[0], None)
+            gone.append(self._pages.popleft())
+            self._save(gone[-1][0], None)
 
     def keep(self, runs: Sequence[Run]) -> None:
         """As a page."""
         if runs:
             key = f"{_PAGE}{runs[0].number}"
             self._put(key, runs, runs[-1].number + 1)
-            self._pages.append((key, runs[-1].number))
+            page = key, runs[-1].number
+            if self._queue.journal.on:
+                self._queue.journal.note(self._drop_page, page)
+            self._pages.append(page)
 
     def clear(self) -> None:
+        journal = self._queue.journal
+        if journal.on:
+            journal.note(
+                restore_attributes, self, ("_pages", "_open", "_slots"), (self._pages, self._open, self._slots)
+            )
         for key, _ in self._pages:
             self._save(key, None)
         for slot in range(self._slots):
             self._save(f"{_SLOT}{slot}", None)
-        self._pages.clear()
-        self._open.clear()
+        self._pages = deque()
+        self._open = []
         self._slots = 0
+
+    def _restore(self, runs: list[Run], slots: int) -> None:
+        """A step was taken back."""
+        self._open, self._slots = runs, slots
+
+    def _drop_page(self, page: tuple[str, int]) -> None:
+        if self._pages and self._pages[-1] == page:
+            self._pages.pop()
 
     def recover(self, found: dict[str, Record]) -> list[Run]:
         """What there is; the oldest of it may have been forgotten."""
@@ -98,6 +122,12 @@ class Pages:
     def _save(self, key: str, record: Record | None) -> None:
         queue = self._queue
         queue.vhost.store.save(records.SEEN, records.key_of(queue.vhost.name, queue.name, key), record)
+
+
+def _backwards(pages: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """From the last on, once somebody asks."""
+    while pages:
+        yield pages.pop()
 
 
 def _runs(record: Record) -> list[Run]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from coterie.broker.journal import Journal
 from coterie.broker.observer import QueueObserver
 from coterie.errors import DiskError
 
@@ -70,6 +71,8 @@ class Store(QueueObserver, ABC):
     """Whether anything survives a restart."""
     alarm: Callable[[bool], None] | None = None
     """Told when the disk refuses to take more (True) and when it takes again (False)."""
+    journal = Journal()
+    """The broker's: what it was told in a step that fails is taken back."""
 
     def opened(self, queue: Queue) -> None:
         """A durable queue was declared, or restored: its first positions are as good as given."""
@@ -87,6 +90,17 @@ class Store(QueueObserver, ABC):
 
     @abstractmethod
     def end(self) -> None: ...
+
+    def mark(self) -> object:
+        """Where a step begins that may fail: what comes until `cut` or `unmark`, in the same turn, goes nowhere before.
+        Nests."""
+        return None
+
+    def cut(self, mark: Any) -> None:
+        """The step has failed: nothing was told since the mark."""
+
+    def unmark(self, mark: Any) -> None:
+        """The step has succeeded."""
 
     @abstractmethod
     def written(self) -> int:

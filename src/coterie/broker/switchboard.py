@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from coterie.broker import records
 from coterie.broker.arguments import QUEUE_TYPE
 from coterie.broker.counters import Counters
 from coterie.broker.exchange import BindingId, Exchange, Target, binding_id, make_exchange
+from coterie.broker.journal import restore_attributes, restore_key
 from coterie.broker.limits import FOLLOWING, effective
 from coterie.broker.policy import Policy, choose
 from coterie.broker.router import Router
@@ -42,6 +44,7 @@ class Switchboard(ABC):
         self.name = name
         self.settings = settings
         self.store = store
+        self.journal = store.journal
         self.exchanges: dict[str, Exchange] = {spec.name: make_exchange(spec) for spec in PREDECLARED}
         """Without the default exchange, which has no bindings of its own: its routing keys are names of queues."""
         self.queues: dict[str, Queue] = {}
@@ -76,7 +79,9 @@ class Switchboard(ABC):
     # Exchanges.
 
     def add_exchange(self, spec: ExchangeSpec, save: bool = True) -> Exchange:
-        exchange = self.exchanges[spec.name] = make_exchange(spec)
+        made = make_exchange(spec)
+        self._keep(self.exchanges, spec.name)
+        exchange = self.exchanges[spec.name] = made
         self._apply_policies_to_exchange(exchange)
         self._changed()
         if save and spec.durable:
@@ -85,8 +90,10 @@ class Switchboard(ABC):
 
     def remove_exchange(self, exchange: Exchange) -> None:
         """With the bindings from it and to it, and the auto-delete exchanges that end with those."""
-        if self.exchanges.pop(exchange.name, None) is None:
+        if exchange.name not in self.exchanges:
             return
+        self._keep(self.exchanges, exchange.name)
+        del self.exchanges[exchange.name]
         for binding in list(exchange.bindings.values()):
             self._unlink(exchange, binding)
         self._changed()
@@ -114,8 +121,13 @@ class Switchboard(ABC):
     ) -> Queue:
         """With an incarnation: it comes from the store; or from another broker, then it is to be saved."""
         number = self.new_incarnation() if incarnation is None else incarnation
-        queue = self.queues[name] = self.make_queue(name, number, spec, owner)
+        queue = self.make_queue(name, number, spec, owner)
+        if self.journal.on:
+            self.journal.note(queue.stop)
+        self._keep(self.queues, name)
+        self.queues[name] = queue
         if owner is not None:
+            self._keep_owned(owner)
             self._owned.setdefault(owner, {})[name] = queue
         self._apply_policies_to_queue(queue)
         queue.expiry.used()
@@ -129,7 +141,9 @@ class Switchboard(ABC):
         """With the bindings to it, and the auto-delete exchanges that end with those."""
         if self.queues.get(queue.name) is not queue:
             return
+        self._keep(self.queues, queue.name)
         del self.queues[queue.name]
+        self._keep_owned(queue.owner)
         owned = self._owned.get(queue.owner, {})
         owned.pop(queue.name, None)
         if not owned:
@@ -145,12 +159,15 @@ class Switchboard(ABC):
                 queue.window.clear()
             self._remove_bindings_to(("queue", queue.name))
             queue.delete()
+            if self.journal.on:
+                self.journal.note(restore_attributes, self.gone, *self.gone.image())
             self.gone.add(queue.counters)
         finally:
             self.store.end()
 
     def follow(self, queue: Queue, replica: Replica) -> None:
         """It has this of another broker's queue, and follows it unless it was promoted."""
+        queue.keep()
         queue.replica = replica
         self.wiring += 1
         self._apply_policies_to_queue(queue)
@@ -162,8 +179,12 @@ class Switchboard(ABC):
     # Bindings.
 
     def add_binding(self, binding: Binding, save: bool = True) -> None:
-        if not self.exchanges[binding.source].add(binding):
+        exchange = self.exchanges[binding.source]
+        if binding_id(binding) in exchange.bindings:
             return
+        if self.journal.on:
+            self.journal.note(self._forget_binding, exchange, binding, self.binding_count)
+        exchange.add(binding)
         target: Target = (binding.kind, binding.destination)
         self._leading_to.setdefault(target, {})[binding.source, binding_id(binding)] = binding
         self.binding_count += 1
@@ -177,8 +198,11 @@ class Switchboard(ABC):
             self.remove_exchange(exchange)
 
     def _unlink(self, exchange: Exchange, binding: Binding) -> bool:
-        if not exchange.remove(binding):
+        if binding_id(binding) not in exchange.bindings:
             return False
+        if self.journal.on:
+            self.journal.note(self._link_again, exchange, binding, self.binding_count)
+        exchange.remove(binding)
         target: Target = (binding.kind, binding.destination)
         leading = self._leading_to[target]
         del leading[binding.source, binding_id(binding)]
@@ -197,6 +221,7 @@ class Switchboard(ABC):
             for binding in self.bindings_to(gone):
                 exchange = self.exchanges[binding.source]
                 if self._unlink(exchange, binding) and exchange.spec.auto_delete and not exchange.bindings:
+                    self._keep(self.exchanges, exchange.name)
                     del self.exchanges[exchange.name]
                     if exchange.spec.durable:
                         self._save(records.EXCHANGE, records.key_of(self.name, exchange.name), None)
@@ -214,10 +239,13 @@ class Switchboard(ABC):
     def put_policy(self, name: str, policy: Policy | None, operator: bool = False, save: bool = True) -> None:
         """Set it, or take it away; it applies to what exists at once."""
         policies = self.operator_policies if operator else self.policies
+        if policy is None and name not in policies:
+            return
+        self._keep(policies, name)
         if policy is not None:
             policies[name] = policy
-        elif policies.pop(name, None) is None:
-            return
+        else:
+            del policies[name]
         for queue in list(self.queues.values()):
             self._apply_policies_to_queue(queue)
         for exchange in self.exchanges.values():
@@ -230,24 +258,32 @@ class Switchboard(ABC):
 
     def _apply_policies_to_queue(self, queue: Queue) -> None:
         kind = f"{queue.spec.arguments.get(QUEUE_TYPE, 'classic')}_queues"
+        queue.keep()
         policy = choose(self.policies.values(), queue.name, kind)
         operator = choose(self.operator_policies.values(), queue.name, kind)
         queue.policy = None if policy is None else policy.name
         queue.operator_policy = None if operator is None else operator.name
         definitions = [{} if each is None else each.definition for each in (policy, operator)]
+        limits = effective(queue.spec.arguments, *definitions)
         if queue.replica is not None and not queue.replica.promoted:
             queue.set_limits(FOLLOWING)
+        elif queue.home is None:
+            queue.set_limits(limits)
         else:
-            queue.set_limits(effective(queue.spec.arguments, *definitions))
+            self.journal.apart(partial(queue.set_limits, limits), "a queue that is on one broker alone: its limits")
 
     def _apply_policies_to_exchange(self, exchange: Exchange) -> None:
         policy = choose(self.policies.values(), exchange.name, "exchanges")
+        if self.journal.on:
+            names = ("alternate", "policy")
+            self.journal.note(restore_attributes, exchange, names, (exchange.alternate, exchange.policy))
         if policy is None:
             exchange.set_policy({}, None)
         else:
             exchange.set_policy(policy.definition, policy.name)
 
     def put_limit(self, name: str, value: int | None, save: bool = True) -> None:
+        self._keep(self.limits, name)
         if value is None:
             self.limits.pop(name, None)
         else:
@@ -261,6 +297,38 @@ class Switchboard(ABC):
     def _changed(self) -> None:
         self.wiring += 1
         self.router.changed()
+
+    # What a step may have to take back.
+
+    def _keep(self, table: dict[str, Any], key: str) -> None:
+        if self.journal.on:
+            self.journal.note(self._put_again, table, key, table.get(key))
+
+    def _put_again(self, table: dict[str, Any], key: str, value: object) -> None:
+        restore_key(table, key, value)
+        self._changed()
+
+    def _keep_owned(self, owner: object) -> None:
+        if self.journal.on:
+            owned = self._owned.get(owner)
+            self.journal.note(restore_key, self._owned, owner, None if owned is None else dict(owned))
+
+    def _forget_binding(self, exchange: Exchange, binding: Binding, count: int) -> None:
+        exchange.remove(binding)
+        target: Target = (binding.kind, binding.destination)
+        leading = self._leading_to.get(target, {})
+        leading.pop((binding.source, binding_id(binding)), None)
+        if not leading:
+            self._leading_to.pop(target, None)
+        self.binding_count = count
+        self._changed()
+
+    def _link_again(self, exchange: Exchange, binding: Binding, count: int) -> None:
+        exchange.add(binding)
+        target: Target = (binding.kind, binding.destination)
+        self._leading_to.setdefault(target, {})[binding.source, binding_id(binding)] = binding
+        self.binding_count = count
+        self._changed()
 
 
 def kept(spec: QueueSpec) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from coterie.amqp.codes import ACCESS_REFUSED
 from coterie.amqp.tables import decode_table
 from coterie.broker import validation
+from coterie.broker.journal import restore_attributes, restore_key
 from coterie.broker.passwords import NOTHING, SALT_SIZE, SCRYPT, Hash, given, hashed
 from coterie.broker.storage import Store
 from coterie.broker.topic_permissions import TopicPermissions, Topics, topics_from_record, topics_to_record
@@ -39,6 +40,7 @@ GUEST_PASSWORD: Final = Hash(SCRYPT, "AAAAAAAAAAAAAAAAAAAAAC1erSUadLMN45lXFt0ozM
 ADMINISTRATOR: Final = "administrator"
 TAGS: Final = (ADMINISTRATOR, "monitoring", "policymaker", "management")
 NAME_MAX: Final = validation.NAME_MAX
+_CHANGEABLE: Final = ("password", "tags", "permissions", "limits", "topics")
 ANSWERS_MAX: Final = 10_000
 """Answers that a user's permissions remember."""
 
@@ -150,8 +152,8 @@ Login = tuple[str, Endpoint, Callable[[User | ProtocolError], None]]
 
 
 Kept = dict[str, object]
-KeptSo = Callable[[bool], None]
-"""Called when it is durable; False: it was changed by somebody else."""
+KeptSo = Callable[[bool | ProtocolError], None]
+"""Called when it is durable; False: it was changed by somebody else; or with the reason why it cannot be kept."""
 KeepRecord = Callable[[str, str, Kept | None, Kept | None, KeptSo], None]
 """Kind, name, the record, and what it was."""
 
@@ -248,7 +250,11 @@ class Users:
         def change(user: User) -> None:
             user.password, user.tags = password, tags
 
-        self._change(name, change, lambda _: done(self._users.get(name) or User(name, password, tags)), add=True)
+        def changed(so: bool) -> None:
+            failed = UserError(f"the user '{name}' cannot be kept: the broker's log says why")
+            done(self._users.get(name) or User(name, password, tags) if so else failed)
+
+        self._change(name, change, changed, add=True)
 
     def delete(self, name: str, done: Callable[[bool], None]) -> None:
         """Its connections end. False if there is no such user."""
@@ -258,9 +264,9 @@ class Users:
             was = self._kept.get((USER, name))
             self._keep_record(USER, name, None, was, lambda kept: self._deleted(name, kept, done))
 
-    def _deleted(self, name: str, kept: bool, done: Callable[[bool], None]) -> None:
-        if kept:
-            done(True)
+    def _deleted(self, name: str, kept: bool | ProtocolError, done: Callable[[bool], None]) -> None:
+        if kept is not False:
+            done(kept is True)
         else:
             self.delete(name, done)  # somebody has changed it meanwhile
 
@@ -301,7 +307,11 @@ class Users:
 
     def forget_vhost(self, vhost: str) -> None:
         """It is deleted: nobody has rights in it any more."""
+        journal = self._store.journal
         for user in self._users.values():
+            if journal.on:
+                self._keep(user.name, user)
+                journal.note(restore_key, self._kept, (USER, user.name), self._kept.get((USER, user.name)))
             topics = user.topics.pop(vhost, None)
             if user.permissions.pop(vhost, None) is not None or topics:
                 user.changed()
@@ -311,7 +321,8 @@ class Users:
     def _change(
         self, name: str, change: Callable[[User], None], done: Callable[[bool], None], add: bool = False
     ) -> None:
-        """A copy is changed and kept; once more if another broker was faster. False if there is no such user."""
+        """A copy is changed and kept; once more if another broker was faster. False if there is no such user, or it
+        cannot be kept."""
         user = self._users.get(name)
         if user is None and not add:
             done(False)
@@ -319,9 +330,9 @@ class Users:
         draft = User(name, None) if user is None else from_record(name, user.to_record())
         change(draft)
 
-        def kept(so: bool) -> None:
-            if so:
-                done(True)
+        def kept(so: bool | ProtocolError) -> None:
+            if so is not False:
+                done(so is True)
             else:
                 self._change(name, change, done, add)
 
@@ -337,13 +348,14 @@ class Users:
         if kind != USER:
             return
         user = self._users.get(name)
-        if record is None:
+        changed = None if record is None else from_record(name, record)
+        self._keep(name, user)
+        if changed is None:
             if self._users.pop(name, None) is not None:
                 self._known.pop(name, None)
                 for listener in self.removed:
-                    listener(name)
+                    self._store.journal.after(listener, name)
             return
-        changed = from_record(name, record)
         if user is None:
             self._users[name] = changed
             return
@@ -352,6 +364,16 @@ class Users:
         user.password, user.tags = changed.password, changed.tags
         user.permissions, user.limits, user.topics = changed.permissions, changed.limits, changed.topics
         user.changed()
+
+    def _keep(self, name: str, user: User | None) -> None:
+        """What a step may have to take back."""
+        journal = self._store.journal
+        if journal.on:
+            journal.note(restore_key, self._users, name, user)
+            if user is not None:
+                values = user.password, user.tags, dict(user.permissions), dict(user.limits), user.topics.copy()
+                journal.note(restore_attributes, user, _CHANGEABLE, values)
+                journal.note(user.changed)
 
     # Logging in.
 

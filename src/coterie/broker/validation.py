@@ -10,6 +10,7 @@ What passes can be kept, told to other brokers, and made into a dead letter with
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,9 @@ WHOLE_MAX: Final = 2**63 - 1
 COPIES: Final = ("CC", "BCC")
 """Headers with further routing keys."""
 _SHOWN: Final = 40
+_SIGNS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+"""Texts of JSON, in which brackets mean nothing, and brackets."""
+_OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
 
 Check = Callable[[object], str]
 """What is wrong with a value; nothing if it is fine."""
@@ -177,26 +181,14 @@ def depth_of(data: bytes) -> int:
     """How deep a text of JSON is nested: what is too deep is refused before anybody reads it, because how much is too
     much for Python's own reader depends on who calls it."""
     depth = deepest = 0
-    quoted = escaped = False
-    for byte in data:
-        if quoted:
-            if escaped:
-                escaped = False
-            elif byte == _BACKSLASH:
-                escaped = True
-            elif byte == _QUOTE:
-                quoted = False
-        elif byte == _QUOTE:
-            quoted = True
-        elif byte in b"[{":
+    for sign in _SIGNS.finditer(data):
+        found = sign[0]
+        if found in _OPENING:
             depth += 1
             deepest = max(deepest, depth)
-        elif byte in b"]}":
+        elif found in _CLOSING:
             depth -= 1
     return deepest
-
-
-_QUOTE, _BACKSLASH = b'"\\'
 
 
 def refuse(wrong: str, what: str) -> None:

@@ -17,6 +17,7 @@ from coterie.broker import wiring
 from coterie.broker.entry import Entry
 from coterie.broker.exchange import Exchange
 from coterie.broker.graveyard import Graveyard
+from coterie.broker.journal import restore_attributes
 from coterie.broker.message import Message
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Publish, Routed, gather
@@ -270,7 +271,9 @@ class Vhost(Switchboard):
         except ProtocolError as error:
             done(error)
             return
-        queue.cluster.get(queue, holder, no_ack, lambda entry: done(None if entry is None else Got(entry, queue.ready)))
+        queue.cluster.get(
+            queue, holder, no_ack, lambda found: done(Got(found, queue.ready) if isinstance(found, Entry) else found)
+        )
 
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
         """`done` comes before its first message."""
@@ -302,6 +305,8 @@ class Vhost(Switchboard):
 
     def clear(self) -> None:
         """The vhost ends, with everything in it."""
+        if self.journal.on:
+            self.journal.note(restore_attributes, self, ("deleted",), (self.deleted,))
         self.deleted = True
         self.store.begin()
         try:

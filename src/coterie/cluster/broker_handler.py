@@ -7,6 +7,8 @@ it (`core`). What the log allots to consumers of this node is handed on here.
 
 from __future__ import annotations
 
+import struct
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -18,18 +20,21 @@ from coterie.broker.cluster import Cluster, LeaseShape, read_place
 from coterie.broker.transaction import Transaction
 from coterie.broker.wiring import EndOwner
 from coterie.cluster import changes, wire
-from coterie.cluster.consumers import Subscriber
+from coterie.cluster.consumers import Getter, Subscriber
+from coterie.cluster.expiring import Expiring
 from coterie.cluster.hollow import is_hollow
 from coterie.cluster.homes import has_home
 from coterie.cluster.local_messages import Asked
 from coterie.cluster.remote_replies import tag_of
+from coterie.cluster.voids import Void
 from coterie.cluster.wire import Credit, Kind
 from coterie.errors import ProtocolError
+from coterie.log import Log
 from coterie.runtime.base import Buffer
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
-    from coterie.broker.consumer import Consumer
+    from coterie.broker.consumer import Consumer, Sink
     from coterie.broker.entry import Entry
     from coterie.broker.leases import Lease, LeaseStep
     from coterie.broker.message import Message
@@ -44,8 +49,12 @@ if TYPE_CHECKING:
     from coterie.runtime.base import Runtime, Timer
 
 R = TypeVar("R")
+log = Log(__name__)
 GATHERING = 0.02
 """How long an accept may wait for others, if its consumer has room enough meanwhile."""
+INSISTING = 0.1
+INSISTING_MAX = 60.0
+"""Seconds until something that was void, and must be, is sent again: the first time, and at most."""
 UNDER_WAY = 2
 """While so many of our events have not come back, publishes are gathered: an event costs more than its messages."""
 PROMPT = 1.0
@@ -105,6 +114,8 @@ class BrokerHandler(Cluster):
         self._clients: dict[Consumer, Client] = {}
         self._by_number: dict[int, Client] = {}
         self._numbers = 0
+        self._life = 0
+        """Another one whenever this broker begins anew."""
         self._released = 0
         """How often something was given back."""
         self._pools: dict[object, int] = {}
@@ -119,6 +130,7 @@ class BrokerHandler(Cluster):
         self._until_ready: list[Callable[[], None]] = []
         """What waits until a queue has all of its messages."""
         self._accepts_due: Timer | None = None
+        self._expiring = Expiring(self._send_expired)
 
     def start(self, runtime: Runtime) -> None:
         super().start(runtime)
@@ -199,8 +211,21 @@ class BrokerHandler(Cluster):
     # Messages.
 
     def tell(self, kind: Kind, data: bytes) -> None:
-        """An event that nobody waits for."""
-        self._send(kind, (data,))
+        """An event that nobody waits for, but that others cannot do without."""
+        self._insist(kind, data)
+
+    def _insist(self, kind: Kind, data: bytes, pause: float = INSISTING) -> None:
+        """What must be so in the end, as whoever wanted it is gone: if it is void, it is sent again after a while."""
+        life = self._life
+
+        def again() -> None:
+            if life == self._life:
+                self._insist(kind, data, min(2 * pause, INSISTING_MAX))
+
+        self._ask(kind, (data,), Asked(b"", failed=lambda error: self._later(pause, again)))
+
+    def _later(self, pause: float, call: Callable[[], None]) -> None:
+        self._runtime.call_later(pause, call)
 
     def _send(self, kind: Kind, parts: Sequence[Buffer], done: Callable[[Any], None] | None = None) -> None:
         self._ask(kind, parts, Asked(b"", done))
@@ -245,7 +270,14 @@ class BrokerHandler(Cluster):
         waiting, self._publishing = self._publishing, None
         assert waiting is not None
         parts: list[Buffer] = []
-        kind = wire.encode_publish(waiting.routed, parts)
+        try:
+            kind = wire.encode_publish(waiting.routed, parts)
+        except (struct.error, OverflowError):
+            log.error("messages that cannot be told to others are refused", error=traceback.format_exc())
+            for publish in waiting.publishes:
+                publish.refused = True
+            self._core.sending.behind_answers(partial(waiting.done, None))
+            return
         self._ask(kind, parts, Asked(b"", waiting.done, waiting.routed, waiting.publishes, waiting.on_disk))
 
     def came_back(self) -> None:
@@ -275,29 +307,55 @@ class BrokerHandler(Cluster):
             self._accepts_due = None
         accepted, self._accepted = self._accepted, {}
         for queue, entries in accepted.items():
-            self._core.sending.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), Asked(b""))
+            asked = Asked(b"", done=None, failed=partial(self._not_settled, queue, entries))
+            self._core.sending.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), asked)
 
     def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self._send(Kind.REJECT, (wire.settle(queue.incarnation, entries),))
+        asked = Asked(b"", failed=partial(self._not_settled, queue, entries))
+        self._ask(Kind.REJECT, (wire.settle(queue.incarnation, entries),), asked)
+
+    def _not_settled(self, queue: Queue, entries: Sequence[Entry], error: Void) -> None:
+        """Their holders believe that they are done with them: they are told, and the messages go back."""
+        held = [entry for entry in entries if isinstance(entry.holder, (Subscriber, Getter))]
+        sinks = {self._sink(entry.holder): None for entry in held}
+        if held:
+            self.release(queue, held, redelivered=True)
+        for sink in sinks:
+            if sink is not None:
+                sink.failed(error)
+
+    def _sink(self, holder: object) -> Sink | None:
+        client = self._by_number.get(holder.number) if isinstance(holder, Subscriber) else None
+        return None if client is None else client.consumer.sink
 
     def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
         self._released += 1
-        self._send(Kind.RELEASE, (wire.release(queue.incarnation, entries, redelivered),))
+        self._insist(Kind.RELEASE, wire.release(queue.incarnation, entries, redelivered))
 
     def expire(self, queue: Queue) -> None:
         if self.keeps_time():
-            expired = queue.lanes.expired(self.now())
-            if expired:
-                self._send(Kind.EXPIRE, (wire.settle(queue.incarnation, expired),))
+            self._expiring.found(queue, queue.lanes.expired(self.now()), self._runtime.now())
 
-    def get(self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | None], None]) -> None:
+    def _send_expired(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        def failed(error: Void) -> None:
+            self._expiring.failed(queue, entries, self._runtime.now())
+
+        asked = Asked(b"", failed=failed, after=[partial(self._expiring.over, queue)])
+        self._ask(Kind.EXPIRE, (wire.settle(queue.incarnation, entries),), asked)
+
+    def get(
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+    ) -> None:
         unready = self._us.unready
         if unready and (no_ack or queue.incarnation in unready):
             self._until_ready.append(partial(self.get, queue, holder, no_ack, done))
             return
 
-        def answered(entry: Entry | None) -> None:
+        def answered(entry: Entry | ProtocolError | None) -> None:
             filling = self._core.filling
+            if isinstance(entry, ProtocolError):
+                done(entry)
+                return
             if entry is not None and filling is not None and is_hollow(entry):
                 filling.when_filled(partial(answered, entry))
                 return
@@ -325,7 +383,14 @@ class BrokerHandler(Cluster):
         ]
         parts: list[Buffer] = []
         wire.encode_transaction(answers, transaction.routed, parts)
-        asked = Asked(b"", lambda _: done(), transaction.routed, publishes, True)
+        settled = (transaction.accepts, transaction.rejects, transaction.requeues)
+
+        def failed(error: Void) -> None:
+            for part in settled:
+                for queue, entries in part.items():
+                    self._not_settled(queue, entries, error)
+
+        asked = Asked(b"", lambda _: done(), transaction.routed, publishes, True, failed=failed)
         self._ask(Kind.TRANSACTION, parts, asked)
 
     # The wiring.
@@ -337,6 +402,8 @@ class BrokerHandler(Cluster):
         said["vhost"] = vhost.name
         if isinstance(change, EndOwner):
             del self._owners[change.owner]
+            self._insist(Kind.WIRING, wire.encode_json(said))
+            return
         asked = Asked(b"", done, on_disk=True, everywhere=True)  # type: ignore[arg-type]
         self._ask(Kind.WIRING, (wire.encode_json(said),), asked)
 
@@ -346,7 +413,11 @@ class BrokerHandler(Cluster):
         if isinstance(read, dict):
             done(read)
         else:
-            self._ask(Kind.REPLICATE, wire.step(vhost.name, step), Asked(b"", done, on_disk=True))  # type: ignore[arg-type]
+
+            def answered(answer: Any) -> None:
+                done({"error": str(answer)} if isinstance(answer, Void) else answer)
+
+            self._ask(Kind.REPLICATE, wire.step(vhost.name, step), Asked(b"", answered, on_disk=True))
 
     def lease(self, queue: Queue, step: LeaseStep, done: Callable[[LeaseShape | ProtocolError], None]) -> None:
         if self._core.versions.spoken < wire.LEASES:
@@ -394,11 +465,8 @@ class BrokerHandler(Cluster):
         client = self._clients.get(consumer)
         if client is not None:
             self._forget(client)
-            self._send_credit(Kind.CANCEL, Credit(client.number, 0, 0, 0, 0))
+            self._insist(Kind.CANCEL, wire.credit(Credit(client.number, 0, 0, 0, 0), self._core.versions.spoken))
             self._give_back(client)
-
-    def _send_credit(self, kind: Kind, credit: Credit) -> None:
-        self._send(kind, (wire.credit(credit, self._core.versions.spoken),))
 
     def _new_number(self) -> int:
         """Of a consumer, a connection or a limit that consumers share: none that is in use. While an old voter keeps
@@ -428,7 +496,7 @@ class BrokerHandler(Cluster):
         credit = self._limits(client)
         if credit != client.told:
             client.told = credit
-            self._send_credit(Kind.CREDIT, credit)
+            self._send_credit(client, credit)
         self._pump(client)
 
     def _limits(self, client: Client) -> Credit:
@@ -529,8 +597,12 @@ class BrokerHandler(Cluster):
     def _say_sent(self) -> None:
         unsaid, self._unsaid = self._unsaid, {}
         for client in unsaid:
-            self._send_credit(Kind.CREDIT, Credit(client.number, 0, 0, 0, client.sent))
+            self._send_credit(client, Credit(client.number, 0, 0, 0, client.sent))
             client.sent = 0
+
+    def _send_credit(self, client: Client, credit: Credit) -> None:
+        data = wire.credit(credit, self._core.versions.spoken)
+        self._ask(Kind.CREDIT, (data,), Asked(b"", failed=client.consumer.sink.failed))
 
     def _give_back(self, client: Client) -> None:
         """It never saw them."""
@@ -546,7 +618,7 @@ class BrokerHandler(Cluster):
     def _write_off(self, queue: Queue, entries: list[Entry]) -> None:
         """They left their queue after they were allotted, and nobody will answer for them: off the account."""
         if entries:
-            self._send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),))
+            self._insist(Kind.ACCEPT, wire.settle(queue.incarnation, entries))
 
     def _ended(self, subscriber: Subscriber) -> None:
         """Its queue is gone."""
@@ -558,6 +630,7 @@ class BrokerHandler(Cluster):
 
     def clear(self) -> None:
         """This broker begins anew, without clients."""
+        self._life += 1
         for client in self._clients.values():
             client.gone = True
         self._clients.clear()
@@ -568,6 +641,7 @@ class BrokerHandler(Cluster):
         self._accepted.clear()
         self._sharing.clear()
         self._until_ready.clear()
+        self._expiring.clear()
         self._publishing = None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.journal import Journal, restore_key
 
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
@@ -95,11 +96,20 @@ class Owner:
 Holder = Subscriber | Getter
 
 
+def _restore_account(subscriber: Subscriber, held: int, limit: int, pool: Pool | None) -> None:
+    subscriber.held, subscriber.limit, subscriber.pool = held, limit, pool
+
+
+def _restore_pool(pool: Pool, held: int, limit: int) -> None:
+    pool.held, pool.limit = held, limit
+
+
 class Peer(Sink):
     """A member of the cluster, ourselves too: its consumers, and what it holds."""
 
-    def __init__(self, address: Address, owners: Owners | None = None) -> None:
+    def __init__(self, address: Address, journal: Journal, owners: Owners | None = None) -> None:
         self.address = address
+        self._journal = journal
         self._owners = owners
         """None: every consumer may be served at any time."""
         self.events = 0
@@ -135,6 +145,7 @@ class Peer(Sink):
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         assert isinstance(consumer, Subscriber)
         count = len(entries)
+        self._keep_account(consumer)
         consumer.held += count
         if consumer.pool is not None:
             consumer.pool.held += count
@@ -145,20 +156,52 @@ class Peer(Sink):
             for queue in dict.fromkeys((consumer.queue, *(other.queue for other in others))):
                 self._owners.room_changed(queue)
         if self.allotted is not None:
-            self.allotted(consumer, entries)
+            self._journal.after(self.allotted, consumer, entries)
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue is gone."""
         assert isinstance(consumer, Subscriber)
         self.drop(consumer)
         if self.ended is not None:
-            self.ended(consumer)
+            self._journal.after(self.ended, consumer)
 
     def hold(self, queue: int, holder: Holder, entries: list[Entry]) -> None:
+        if self._journal.on:
+            self._journal.note(self._unhold, queue, holder, entries)
         held = self.held.get(queue)
         if held is None:
             held = self.held[queue] = {}
         held.update(dict.fromkeys([entry.position for entry in entries], holder))
+
+    # What a step may have to take back.
+
+    def _keep_account(self, subscriber: Subscriber) -> None:
+        if self._journal.on:
+            pool = subscriber.pool
+            self._journal.note(_restore_account, subscriber, subscriber.held, subscriber.limit, pool)
+            if pool is not None:
+                self._journal.note(_restore_pool, pool, pool.held, pool.limit)
+
+    def _unhold(self, queue: int, holder: Holder, entries: list[Entry]) -> None:
+        held = self.held.get(queue, {})
+        for entry in entries:
+            if held.get(entry.position) is holder:
+                del held[entry.position]
+        if not held:
+            self.held.pop(queue, None)
+
+    def _hold_again(self, queue: int, taken: list[tuple[int, Holder]]) -> None:
+        if taken:
+            self.held.setdefault(queue, {}).update(taken)
+
+    def _keep_place(self, subscriber: Subscriber) -> None:
+        """Where it stands in the tables."""
+        if self._journal.on:
+            note, number, pool = self._journal.note, subscriber.number, subscriber.pool
+            note(restore_key, self.subscribers, number, self.subscribers.get(number))
+            if pool is not None:
+                note(restore_key, pool.members, number, pool.members.get(number))
+                note(restore_key, self.pools, pool.number, self.pools.get(pool.number))
 
     # Settling.
 
@@ -169,12 +212,16 @@ class Peer(Sink):
         if held is None:
             return []
         live = {} if queue is None else queue.entries
+        taken: list[tuple[int, Holder]] = []
+        if self._journal.on:
+            self._journal.note(self._hold_again, number, taken)
         entries: list[Entry] = []
         freed: dict[Subscriber, int] = {}
         for position in positions:
             holder = held.pop(position, None)
             if holder is None:
                 continue
+            taken.append((position, holder))
             if isinstance(holder, Subscriber):
                 freed[holder] = freed.get(holder, 0) + 1
             entry = live.get(position)
@@ -188,6 +235,7 @@ class Peer(Sink):
 
     def free(self, subscriber: Subscriber, count: int) -> None:
         """It has room for so many more."""
+        self._keep_account(subscriber)
         subscriber.held -= count
         pool = subscriber.pool
         if pool is None:
@@ -205,12 +253,14 @@ class Peer(Sink):
     # Consumers.
 
     def add(self, subscriber: Subscriber) -> None:
+        self._keep_place(subscriber)
         self.subscribers[subscriber.number] = subscriber
         if subscriber.pool is not None:
             subscriber.pool.members[subscriber.number] = subscriber
 
     def drop(self, subscriber: Subscriber) -> None:
         """It is given nothing more; what it holds is settled by its channel."""
+        self._keep_place(subscriber)
         self.subscribers.pop(subscriber.number, None)
         pool = subscriber.pool
         if pool is not None:
@@ -223,6 +273,10 @@ class Peer(Sink):
         if not number:
             return None
         pool = self.pools.get(number)
+        if self._journal.on:
+            self._journal.note(restore_key, self.pools, number, pool)
+            if pool is not None:
+                self._journal.note(_restore_pool, pool, pool.held, pool.limit)
         if pool is None:
             pool = self.pools[number] = Pool(number, limit)
         pool.limit = limit
@@ -230,6 +284,11 @@ class Peer(Sink):
 
     def allow(self, subscriber: Subscriber, limit: int, pool: Pool | None) -> None:
         """Other limits apply from now on."""
+        self._keep_account(subscriber)
+        self._keep_place(subscriber)
+        if self._journal.on and pool is not None:
+            self._journal.note(_restore_pool, pool, pool.held, pool.limit)
+            self._journal.note(restore_key, pool.members, subscriber.number, pool.members.get(subscriber.number))
         subscriber.limit = limit
         if pool is not subscriber.pool:
             if subscriber.pool is not None:

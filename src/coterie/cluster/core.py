@@ -22,6 +22,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from coterie.broker.journal import NO_VERDICT, Broken
 from coterie.cluster import chain, wire
 from coterie.cluster.alarms import Alarms
 from coterie.cluster.broker_handler import BrokerHandler
@@ -46,6 +47,7 @@ from coterie.cluster.stepping_back import SteppingBack
 from coterie.cluster.traced import ClusterTrace
 from coterie.cluster.update import Update, Updates
 from coterie.cluster.versions import Versions
+from coterie.cluster.voids import Void, Voids
 from coterie.cluster.voters import Era, Progress, majority
 from coterie.cluster.whereabouts import Whereabouts
 from coterie.cluster.wire import Kind
@@ -66,6 +68,10 @@ EVERYWHERE = frozenset((Kind.WIRING, Kind.ADMINISTRATION, Kind.HOME))
 """Events whose senders wait until every broker that serves has applied them."""
 RECORD = "cluster"
 """The kind of the record in the store that says how far its content has come."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class State(Enum):
@@ -138,6 +144,7 @@ class Core(Receiver):
         self.alarms = Alarms(self)
         self.stepping = SteppingBack(self)
         self.time = LogTime(runtime)
+        self.voids = Voids(self)
         self._wall: float | None = None
         self.last_wall = 0.0
         """Of the last event that was applied."""
@@ -157,7 +164,8 @@ class Core(Receiver):
         self.channel = channel
         self.us = channel.local
         self.homes = Homes(self)
-        self.handler = MessageHandler(broker, self.homes, Owners() if self.settings.dispatch == "ownership" else None)
+        owners = Owners(broker.journal) if self.settings.dispatch == "ownership" else None
+        self.handler = MessageHandler(broker, self.homes, owners)
         self.updates = Updates(self)
         self.update: Update | None = None
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
@@ -213,12 +221,18 @@ class Core(Receiver):
     # Receiving.
 
     def receive(self, batch: list[Delivery]) -> None:
+        self._or_leave(partial(self._receive, batch))
+
+    def _or_leave(self, step: Callable[[], None]) -> None:
+        """What is raised here follows from no event, but from this process or its disk: it cannot follow the log."""
         try:
-            self._receive(batch)
-        except Exception:
+            step()
+        except Exception as error:
             log.error(
                 "this broker cannot follow the log any more, and leaves the cluster", error=traceback.format_exc()
             )
+            if self.traced is not None:
+                self.traced.leaves(error)
             self.runtime.call_soon(self._fail)
 
     def _fail(self) -> None:
@@ -238,10 +252,10 @@ class Core(Receiver):
                 else:
                     for message in delivery.messages:
                         self.words.heard(delivery.sender, message)
+        finally:  # also if it cannot follow any further: what is stored and how far it has come belong together
             if self.progress != progress and store.written() != before and self.state is State.SERVING:
                 self._save()
                 self._disk_matters = True
-        finally:
             store.end()
         if self._disk_matters:
             self._disk_matters = False
@@ -260,10 +274,8 @@ class Core(Receiver):
         return self.state is State.SERVING and self.lease.valid()
 
     def _ordered(self, sender: Address, data: memoryview) -> None:
-        try:
-            head = wire.read_head(data)
-        except PeerError as error:
-            log.error("an event that cannot be read", sender=sender, error=error)
+        head = self._head(sender, data)
+        if head is None:
             return
         if self._late is not None:
             self._late.append((self.place, sender, bytes(data)))
@@ -276,10 +288,24 @@ class Core(Receiver):
         else:
             self.standing.heard(sender, head.kind, data)
 
+    def _head(self, sender: Address, data: memoryview) -> wire.Head | None:
+        """None: nobody can read it, so nobody takes any notice of it. Raises TooNew."""
+        try:
+            return wire.read_head(data, self.versions.spoken if self.follows else None)
+        except PeerError as error:
+            log.error("an event that cannot be read", sender=sender, error=error)
+        except wire.TooNew as error:
+            if self.follows:
+                raise
+            log.error("an event that cannot be read", sender=sender, error=error)
+        return None
+
     def replay(self, place: Place, sender: Address, data: memoryview) -> None:
         """What was kept during an update, in its turn."""
         self.place = place
-        head = wire.read_head(data)
+        head = self._head(sender, data)
+        if head is None:
+            return
         if head.number:
             self._event(sender, head, data)
         else:
@@ -297,6 +323,9 @@ class Core(Receiver):
         asked = self.local.back(counts) if sender == self.us and self.local.under_way else None
         if peer is None or not counts:
             return
+        if self._soon:
+            self.follow(_nothing)
+        before = self.progress, self.chain
         peer.events += 1
         self.advance(head.kind, sender, data)
         self._wall = self.last_wall = self._time_of(head)
@@ -307,17 +336,28 @@ class Core(Receiver):
             self.disks.awaited_by(sender)
             self._disk_matters = True
         try:
-            answer = self.handler.apply(head.kind, sender, data, asked)
-            self._finish_event()
-        except PeerError as error:
-            log.error("an event that cannot be applied", sender=sender, error=error)
-            answer = None
+            answer = self.broker.journal.run(partial(self._apply, head.kind, sender, data, asked))
+        except (*NO_VERDICT, Broken):
+            self.progress, self.chain = before
+            raise
+        except Exception:
+            answer = self.voids.add(sender, head.kind)
+            if asked is not None:
+                asked.fail()
         finally:
             self._wall = None
+            self._soon.clear()
         if self.traced is not None:
             self.traced.applied()
         if asked is not None:
             self.answer(asked, answer)
+            if isinstance(answer, Void) and asked.failed is not None:
+                self.when_held(partial(asked.failed, answer))
+
+    def _apply(self, kind: Kind, sender: Address, data: memoryview, asked: Asked | None) -> object:
+        answer = self.handler.apply(kind, sender, data, asked)
+        self._finish_event()
+        return answer
 
     def _time_of(self, head: wire.Head) -> float:
         knows = head.version >= wire.LOG_TIME
@@ -345,11 +385,15 @@ class Core(Receiver):
 
     def follow(self, step: Callable[[], None]) -> None:
         """What follows from a place of the log that is no event of a broker: at the time of the log, not of this
-        node's clock, and nothing of it waits for the next event."""
+        node's clock, and nothing of it waits for the next event. If it fails, it fails everywhere alike."""
+        journal = self.broker.journal
         self._wall = self.last_wall if self.time.last is None else self.time.last
         try:
-            step()
-            self._finish_event()
+            journal.apart(step, "what follows from a change of the members")
+            while self._soon:
+                calls, self._soon = self._soon, []
+                for call in calls:
+                    journal.apart(call, "giving messages to consumers")
         finally:
             self._wall = None
 
@@ -422,6 +466,9 @@ class Core(Receiver):
         self._late = []
 
     def view_accepted(self, view: View) -> None:
+        self._or_leave(partial(self._view_accepted, view))
+
+    def _view_accepted(self, view: View) -> None:
         together = self._came_together(view, self.in_step)
         goes_on = self.state is State.SERVING and majority(self.voters, {member.name for member in together})
         self._take_late(goes_on)
@@ -456,7 +503,7 @@ class Core(Receiver):
         for place, sender, data in late:
             if counts:
                 self.replay(place, sender, memoryview(data))
-            elif sender == self.us and wire.read_head(memoryview(data)).number and self.local.under_way:
+            elif sender == self.us and wire.number_of(memoryview(data)) and self.local.under_way:
                 self.local.back(counts=False)
 
     def _came_together(self, view: View, members: Iterable[Address]) -> set[Address]:
@@ -572,7 +619,7 @@ class Core(Receiver):
         self.update = None
         self.lose([address for address in self.handler.peers if not self.serves_with(address)])
         for home in self.homes.strangers(self.servants):
-            self.homes.lose(home)
+            self.follow(partial(self.homes.lose, home))
         self.disks.begin()
         self.everywhere.begin()
         self.pending.held = max(self.pending.held, self.place)

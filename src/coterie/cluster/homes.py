@@ -14,14 +14,15 @@ place of the view without that broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from coterie.amqp.codes import NOT_FOUND, RESOURCE_LOCKED
+from coterie.amqp.codes import INTERNAL_ERROR, NOT_FOUND, RESOURCE_LOCKED
 from coterie.broker.cluster import NullCluster
 from coterie.broker.wiring import CountQueue, DeleteQueue, EndQueue, Purge
 from coterie.cluster import wire
 from coterie.cluster.local_messages import Asked
-from coterie.cluster.wire import Kind, Malformed
+from coterie.cluster.wire import Kind
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ class AtHome(NullCluster):
         """They are published, as other brokers do not know of them."""
         letters = {target: letters for target, letters in routed.items() if letters}
         if letters:
-            self._core.interface.publish(vhost, letters, _nothing)
+            vhost.journal.after(self._core.interface.publish, vhost, letters, _nothing)
 
     def unused(self, queue: Queue) -> None:
         """Its last consumer is gone. Who comes while the others are told is sent away again."""
         change = EndQueue(queue.name, queue.incarnation)
-        self._core.interface.wiring(queue.vhost, change, _nothing)
+        queue.journal.after(self._core.interface.wiring, queue.vhost, change, _nothing)
 
 
 class Away(NullCluster):
@@ -124,6 +125,8 @@ class Homes:
             queue.cluster = self._away
 
     def forget(self, queue: Queue) -> None:
+        if queue.journal.on and queue in self.here:
+            queue.journal.note(self.here.add, queue)
         self.here.discard(queue)
 
     # Publishes of our clients.
@@ -158,8 +161,10 @@ class Homes:
         if isinstance(change, DeleteQueue) and end:
             vhost.check_owner(queue, change.owner)
             answer = self._judge(queue, change) if home == self._us else None
-        else:
+        elif isinstance(change, DeleteQueue):
             answer = change.apply(vhost)
+        else:
+            answer = self._look(queue, change)
         ours = peer.address == self._core.us
         if home == self._us and (end or not ours):
             self._tell(peer.address, queue, answer, end and not isinstance(answer, ProtocolError))
@@ -168,9 +173,17 @@ class Homes:
         assert asked is not None
         if asked.done is not None:
             gone = 0 if isinstance(change, DeleteQueue) else ProtocolError(NOT_FOUND, f"no {queue.what}")
-            self._waiting[self._place()] = _Waiting(home, asked.done, gone)
-            asked.done = None
+            self._core.broker.journal.after(self._wait, self._place(), _Waiting(home, asked.done, gone), asked)
         return None
+
+    @staticmethod
+    def _look(queue: Queue, change: Change[object]) -> object:
+        """What it comes to here, where the messages are or not. If only that fails, whoever asked is told so."""
+        vhost, answers = queue.vhost, list[object]()
+        vhost.queue(queue.name, change.owner if isinstance(change, (Purge, CountQueue)) else None)
+        if vhost.journal.apart(lambda: answers.append(change.apply(vhost)), "a question about a queue of this broker"):
+            return answers[0]
+        return ProtocolError(INTERNAL_ERROR, f"{queue.what}: this has failed where it is at home; its log says why")
 
     @staticmethod
     def _judge(queue: Queue, change: DeleteQueue) -> object:
@@ -178,6 +191,10 @@ class Homes:
             return change.check(queue)
         except ProtocolError as error:
             return error
+
+    def _wait(self, place: str, waiting: _Waiting, asked: Asked) -> None:
+        self._waiting[place] = waiting
+        asked.done = None
 
     def _place(self) -> str:
         """Of the event that is being applied: where a question was asked names it for ever."""
@@ -190,25 +207,23 @@ class Homes:
             "to": str(asker), "asked": self._place(), "refused": refused, "answer": None if refused else answer,
             "end": [queue.vhost.name, queue.name, queue.incarnation] if end else None,
         }  # fmt: skip
-        self._core.interface.tell(Kind.HOME, wire.encode_json(said))
+        queue.journal.after(self._core.interface.tell, Kind.HOME, wire.encode_json(said))
 
     def told(self, data: memoryview) -> None:
         """The home of a queue has decided."""
         said = wire.decode_json(data)
-        try:
-            end, refused, answer = said["end"], said["refused"], said["answer"]
-            if isinstance(end, list):
-                vhost = self._core.broker.vhosts.get(end[0])
-                if vhost is not None:
-                    EndQueue(end[1], end[2]).apply(vhost)
-            if said["to"] == self._us:
-                if isinstance(refused, list):
-                    answer = ProtocolError(int(refused[0]), str(refused[1]))
-                elif isinstance(answer, list):
-                    answer = tuple(answer)
-                self._answer(str(said["asked"]), answer)
-        except (KeyError, ValueError, IndexError) as error:
-            raise Malformed(f"no word of a home: {error!r}") from None
+        end, refused, answer, to, asked = (said[name] for name in ("end", "refused", "answer", "to", "asked"))
+        if isinstance(refused, list):
+            answer = ProtocolError(int(refused[0]), str(refused[1]))
+        elif isinstance(answer, list):
+            answer = tuple(answer)
+        if isinstance(end, list):
+            vhost = self._core.broker.vhosts.get(end[0])
+            change, journal = EndQueue(end[1], end[2]), self._core.broker.journal
+            if vhost is not None and not journal.apart(partial(change.apply, vhost), "the end of a queue"):
+                answer = ProtocolError(INTERNAL_ERROR, f"queue '{end[1]}' cannot be deleted; the log says why")
+        if to == self._us:
+            self._core.broker.journal.after(self._answer, str(asked), answer)
 
     def _answer(self, place: str, answer: object) -> None:
         waiting = self._waiting.pop(place, None)
@@ -226,9 +241,14 @@ class Homes:
     def lose(self, home: str) -> None:
         """What was at home there ends."""
         for queue in [queue for queue in self._core.handler.queues.values() if queue.home == home]:
-            queue.vhost.remove_queue(queue)
+            queue.journal.apart(partial(queue.vhost.remove_queue, queue), "the end of a queue whose home is gone")
         for place in [place for place, waiting in self._waiting.items() if waiting.home == home]:
-            self._answer(place, self._waiting[place].if_lost)
+            self._core.broker.journal.after(self._lost, place)
+
+    def _lost(self, place: str) -> None:
+        waiting = self._waiting.get(place)
+        if waiting is not None:
+            self._answer(place, waiting.if_lost)
 
     def clear(self) -> None:
         """None of our clients' questions will be answered any more."""

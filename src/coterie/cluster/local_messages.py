@@ -17,6 +17,7 @@ from coterie.runtime.base import Buffer
 if TYPE_CHECKING:
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
+    from coterie.cluster.voids import Void
 
 
 log = Log(__name__)
@@ -40,8 +41,15 @@ class Asked:
     """The answer waits until every broker that serves has applied it."""
     after: list[Callable[[], None]] = field(default_factory=list)
     """What is to be answered right behind it."""
+    failed: Callable[[Void], None] | None = None
+    """Who is told if it was void, besides whoever waits for the answer."""
     voids: int = 0
     """How often it was ordered and did not count."""
+
+    def fail(self) -> None:
+        """It was void: nothing was published."""
+        for publish in self.publishes:
+            publish.refused = True
 
     def refuse(self, messages: Sequence[Message]) -> None:
         """Some of its messages were refused: the publisher of each is told with the answer. A publish has a message of

@@ -7,10 +7,12 @@ the log and on nothing else: not on this node's clock, its sockets, or who asked
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coterie.amqp.codes import NOT_FOUND
 from coterie.broker import records
+from coterie.broker.journal import restore_attributes, restore_key
 from coterie.broker.leases import Gone, LeaseStep
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Routed
@@ -39,6 +41,7 @@ class MessageHandler(QueueObserver):
 
     def __init__(self, broker: Broker, homes: Homes, owners: Owners | None = None) -> None:
         self.broker = broker
+        self.journal = broker.journal
         self.homes = homes
         self.declaring: str | None = None
         """The broker whose declaration is being carried out; None: queues are those that the store has kept."""
@@ -73,11 +76,12 @@ class MessageHandler(QueueObserver):
     def peer(self, address: Address) -> Peer:
         peer = self.peers.get(address)
         if peer is None:
-            peer = self.peers[address] = Peer(address, self.owners)
+            peer = self.peers[address] = Peer(address, self.journal, self.owners)
         return peer
 
     def apply(self, kind: Kind, sender: Address, data: memoryview, asked: Asked | None) -> object:
-        """`asked`: what this node knows of its own event. Gives the answer to it. Raises Malformed."""
+        """`asked`: what this node knows of its own event. Gives the answer to it. Whatever it raises follows from the
+        event and from what all brokers have alike: the event is void, at every broker."""
         step = self._steps.get(kind)
         if step is None:
             raise Malformed(f"{kind.name} is no event of a broker")
@@ -86,6 +90,9 @@ class MessageHandler(QueueObserver):
     # Queues come and go.
 
     def opened(self, queue: Queue) -> None:
+        if self.journal.on:
+            self.journal.note(restore_key, self.queues, queue.incarnation, self.queues.get(queue.incarnation))
+            self.journal.note(self.homes.forget, queue)
         self.queues[queue.incarnation] = queue
         queue.observers.append(self)
         if self.watch is not None:
@@ -94,6 +101,8 @@ class MessageHandler(QueueObserver):
             self.homes.place(queue, self.declaring or NOWHERE)
 
     def deleted(self, queue: Queue) -> None:
+        if self.journal.on:
+            self.journal.note(restore_key, self.queues, queue.incarnation, self.queues.get(queue.incarnation))
         self.queues.pop(queue.incarnation, None)
         self.homes.forget(queue)
         if self.owners is not None:
@@ -113,7 +122,7 @@ class MessageHandler(QueueObserver):
     # Messages.
 
     def _publish(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
-        if asked is not None:
+        if asked is not None and asked.routed:
             self._enqueue([*asked.routed.items()], asked)
         else:
             number, at = wire.read_queue(data, wire.HEAD)
@@ -123,7 +132,7 @@ class MessageHandler(QueueObserver):
                 self._enqueue([(queue, messages)], None)
 
     def _fanout(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
-        if asked is not None:
+        if asked is not None and asked.routed:
             self._enqueue([*asked.routed.items()], asked)
         else:
             self._enqueue([*self._known(wire.decode_fanout(data, wire.HEAD, self._routes)).items()], None)
@@ -134,7 +143,12 @@ class MessageHandler(QueueObserver):
     def _enqueue(self, lists: list[tuple[Queue, list[Message]]], asked: Asked | None) -> None:
         """Each queue gets its messages; one that was deleted in between does not, and a full one may refuse."""
         for queue, messages in lists:
-            enqueue(queue, messages, asked)
+            if queue.home is None:
+                enqueue(queue, messages, asked)
+            else:
+                step = partial(enqueue, queue, messages, asked)
+                if not self.journal.apart(step, "a publish to a queue of this broker") and asked is not None:
+                    asked.refuse(messages)
 
     def _settled(self, peer: Peer, data: memoryview) -> tuple[Queue | None, list[Entry]]:
         number, positions = wire.read_settle(data, wire.HEAD)
@@ -156,7 +170,13 @@ class MessageHandler(QueueObserver):
         queue = self.queues.get(number)
         entries = peer.settled(number, queue, positions)
         if queue is not None and entries:
-            queue.apply_release(entries, redelivered)
+            self._give_back(queue, entries, redelivered)
+
+    def _give_back(self, queue: Queue, entries: list[Entry], redelivered: bool) -> None:
+        """Nobody holds them any more, whatever becomes of them: if the queue's rules cannot be carried out, they are
+        ready again without."""
+        if not self.journal.apart(partial(queue.apply_release, entries, redelivered), "a release by the rules"):
+            queue.put_back(entries, redelivered)
 
     def _expire(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
         """The keeper of the time says so; what somebody has acquired by now has not expired."""
@@ -182,10 +202,7 @@ class MessageHandler(QueueObserver):
 
     def _lease(self, peer: Peer, data: memoryview, asked: Asked | None) -> object:
         said: Any = wire.decode_json(data[wire.HEAD :])
-        try:
-            number, step = said["queue"], LeaseStep.of(said["step"])
-        except (KeyError, TypeError) as error:
-            raise Malformed(f"no step of a lease: {error!r}") from None
+        number, step = said["queue"], LeaseStep.of(said["step"])
         queue = self.queues.get(number)
         if queue is None:
             return Gone(f"the queue of the lease '{step.name}' is gone")
@@ -197,9 +214,7 @@ class MessageHandler(QueueObserver):
 
     def _transaction(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
         answers, lists = wire.decode_transaction(data, wire.HEAD, self._routes)
-        routed = self._known(lists) if asked is None else asked.routed
-        if len(answers) != 3:
-            raise Malformed("a transaction has three kinds of answers")
+        routed = asked.routed if asked is not None and asked.routed else self._known(lists)
         at_home = {queue: messages for queue, messages in routed.items() if queue.home is not None}
         if at_home:  # what only one broker can decide says nothing about the rest of it
             routed = {queue: messages for queue, messages in routed.items() if queue.home is None}
@@ -216,9 +231,11 @@ class MessageHandler(QueueObserver):
             transaction = Transaction(routed, dict(accepts), dict(rejects), dict(requeues))
             self._enqueue([*at_home.items()], None)
         for vhost in self.broker.vhosts.values():
-            part = _of_vhost(transaction, vhost.name)
+            part, here = _of_vhost(transaction, vhost.name, False), _of_vhost(transaction, vhost.name, True)
             if part is not None:
                 vhost.apply_transaction(part)
+            if here is not None:
+                self.journal.apart(partial(vhost.apply_transaction, here), "a transaction in queues of this broker")
 
     def _by_queue(self, peer: Peer, settling: Settling) -> list[tuple[Queue, list[Entry]]]:
         found = []
@@ -257,8 +274,14 @@ class MessageHandler(QueueObserver):
     def _cancel(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
         subscriber = peer.subscribers.get(wire.read_credit(data, wire.HEAD).consumer)
         if subscriber is not None:
-            peer.drop(subscriber)
-            subscriber.queue.unsubscribe(subscriber)
+            self._end(peer, subscriber)
+
+    def _end(self, peer: Peer, subscriber: Subscriber) -> None:
+        """It is given nothing more, whatever its queue makes of that."""
+        peer.drop(subscriber)
+        queue = subscriber.queue
+        if not self.journal.apart(partial(queue.unsubscribe, subscriber), "what follows from a consumer's end"):
+            queue.forget(subscriber)
 
     def _credit(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
         said = wire.read_credit(data, wire.HEAD)
@@ -276,6 +299,8 @@ class MessageHandler(QueueObserver):
         """A connection; of another node, what stands for it."""
         owner = peer.owners.get(number)
         if owner is None:
+            if self.journal.on:
+                self.journal.note(restore_key, peer.owners, number, None)
             owner = peer.owners[number] = Owner(peer, number)
         return owner
 
@@ -286,6 +311,8 @@ class MessageHandler(QueueObserver):
             return ProtocolError(NOT_FOUND, f"vhost '{said['vhost']}' is gone")
         change = changes.decode(said, lambda number: self.owner(peer, number))
         if isinstance(change, EndOwner):
+            if self.journal.on:
+                self.journal.note(restore_attributes, peer, ("owners",), (peer.owners,))
             peer.owners = {number: owner for number, owner in peer.owners.items() if owner is not change.owner}
         self.declaring = str(peer.address)
         try:
@@ -320,22 +347,25 @@ class MessageHandler(QueueObserver):
         if peer is None:
             return
         for _, subscriber in sorted(peer.subscribers.items()):
-            peer.drop(subscriber)
-            subscriber.queue.unsubscribe(subscriber)
+            self._end(peer, subscriber)
         for number in sorted(peer.held):
             queue = self.queues.get(number)
             entries = peer.settled(number, queue, [*peer.held[number]])
             if queue is not None and entries:
-                queue.apply_release(entries, redelivered=True)
+                self._give_back(queue, entries, redelivered=True)
         for vhost in self.broker.vhosts.values():
             for owner in peer.owners.values():
                 for queue in vhost.owned_by(owner):
-                    vhost.remove_queue(queue)
+                    self.journal.apart(partial(vhost.remove_queue, queue), "the end of a queue whose owner is gone")
 
 
-def _of_vhost(transaction: Transaction, name: str) -> Transaction | None:
+def _of_vhost(transaction: Transaction, name: str, at_home: bool) -> Transaction | None:
     parts = [
-        {queue: found for queue, found in part.items() if queue.vhost.name == name}
+        {
+            queue: found
+            for queue, found in part.items()
+            if queue.vhost.name == name and (queue.home is not None) == at_home
+        }
         for part in (transaction.routed, transaction.accepts, transaction.rejects, transaction.requeues)
     ]
     return Transaction(*parts) if any(parts) else None  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from coterie.broker.journal import Journal, restore_attributes, restore_key
 from coterie.cluster.consumers import Peer, Subscriber
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 class Ownership:
     """Of one queue: a pure matter of who consumes it, and who is interested."""
 
-    __slots__ = ("circle", "owner", "tenure")
+    __slots__ = ("_journal", "circle", "owner", "tenure")
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self.owner: Peer | None = None
         self.circle: list[Peer] = []
         """Who consumes the queue, in the order in which they came."""
@@ -34,11 +36,12 @@ class Ownership:
 
     def consumed_by(self, peers: Collection[Peer]) -> None:
         """Exactly these consume it now; in the circle a new one stands behind the others."""
+        self._keep()
         if self.owner is not None and self.owner not in peers:
             successors = self._successors(self.owner)
             self._hand_to(next((peer for peer in successors if peer in peers), None))
         self.circle = [peer for peer in self.circle if peer in peers]
-        self.circle += [peer for peer in peers if peer not in self.circle]
+        self.circle = [*self.circle, *(peer for peer in peers if peer not in self.circle)]
 
     def review(self, interested: Collection[Peer]) -> bool:
         """An owner that is not interested gives it up, if anybody is. Whether it has changed hands."""
@@ -59,7 +62,13 @@ class Ownership:
         at = self.circle.index(peer)
         return self.circle[at + 1 :] + self.circle[:at]
 
+    def _keep(self) -> None:
+        if self._journal.on:
+            names = ("owner", "circle", "tenure")
+            self._journal.note(restore_attributes, self, names, (self.owner, self.circle, self.tenure))
+
     def _hand_to(self, peer: Peer | None) -> None:
+        self._keep()
         self.owner = peer
         self.tenure += 1
 
@@ -67,7 +76,8 @@ class Ownership:
 class Owners:
     """Of all queues, on one broker; the same on every other one."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._queues: dict[Queue, Ownership] = {}
         self.owned: Callable[[Queue, int], None] = lambda queue, tenure: None
         """Told when a queue has changed hands, or somebody else consumes it: the owner's broker has to share it."""
@@ -75,10 +85,12 @@ class Owners:
     def of(self, queue: Queue) -> Ownership:
         found = self._queues.get(queue)
         if found is None:
-            found = self._queues[queue] = Ownership()
+            found = self._queues[queue] = Ownership(self._journal)
         return found
 
     def forget(self, queue: Queue) -> None:
+        if self._journal.on:
+            self._journal.note(restore_key, self._queues, queue, self._queues.get(queue))
         self._queues.pop(queue, None)
 
     def may_serve(self, peer: Peer, queue: Queue) -> bool:
@@ -92,21 +104,21 @@ class Owners:
         found.consumed_by(dict.fromkeys(each.peer for each in queue.consumers if isinstance(each, Subscriber)))
         if found.review(self.interested(queue)) or found.tenure != before:
             self._start(queue, found)
-        self.owned(queue, found.tenure)
+        self._journal.after(self.owned, queue, found.tenure)
 
     def room_changed(self, queue: Queue) -> None:
         """A consumer has got something, or has room again."""
         found = self._queues.get(queue)
         if found is not None and found.review(self.interested(queue)):
             self._start(queue, found)
-            self.owned(queue, found.tenure)
+            self._journal.after(self.owned, queue, found.tenure)
 
     def shared(self, peer: Peer, queue: Queue, tenure: int) -> None:
         """The owner has had it long enough."""
         found = self.of(queue)
         if found.owner is peer and found.tenure == tenure and found.give_up(self.interested(queue)):
             self._start(queue, found)
-            self.owned(queue, found.tenure)
+            self._journal.after(self.owned, queue, found.tenure)
 
     @staticmethod
     def interested(queue: Queue) -> dict[Peer, None]:

@@ -6,9 +6,15 @@ persistent message's confirm, on disk. So answers line up here in the order of t
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
+
+from coterie.broker.journal import NO_VERDICT
+from coterie.log import Log
+
+log = Log(__name__)
 
 
 class Place(NamedTuple):
@@ -28,6 +34,16 @@ class _Item(NamedTuple):
     call: Callable[[], None]
     known: int = 0
     """As the cluster counts; every broker that serves must have applied it; 0: none."""
+
+
+def _let_out(call: Callable[[], None]) -> None:
+    """What a client makes of it is no matter of the log, and of nobody else's answers."""
+    try:
+        call()
+    except NO_VERDICT:
+        raise
+    except Exception:
+        log.error("a client could not be told", error=traceback.format_exc())
 
 
 class Pending:
@@ -51,14 +67,14 @@ class Pending:
 
     def deliver(self, place: Place, call: Callable[[], None]) -> None:
         if not self._deliveries and place <= self.held and self._may_speak():
-            call()
+            _let_out(call)
         else:
             self._deliveries.append(_Item(place, 0, call))
 
     def answer(self, place: Place, index: int, call: Callable[[], None]) -> None:
         """In the order of the calls. `index` 0: it need not be on disk."""
         if not self._answers and place <= self.held and index <= self.on_disk and self._may_speak():
-            call()
+            _let_out(call)
         else:
             self._answers.append(_Item(place, index, call))
 
@@ -76,11 +92,11 @@ class Pending:
         if not (deliveries or answers or of_all) or not self._may_speak():
             return
         while deliveries and deliveries[0].place <= self.held:
-            deliveries.popleft().call()
+            _let_out(deliveries.popleft().call)
         while answers and answers[0].place <= self.held and answers[0].event <= self.on_disk:
-            answers.popleft().call()
+            _let_out(answers.popleft().call)
         while of_all and self._is_known(of_all[0]):
-            of_all.popleft().call()
+            _let_out(of_all.popleft().call)
 
     def _is_known(self, item: _Item) -> bool:
         return item.place <= self.held and item.event <= self.on_disk and item.known <= self.everywhere

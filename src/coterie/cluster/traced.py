@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from coterie.broker.journal import NO_VERDICT
 from coterie.broker.leases import Lease
 from coterie.broker.traced import name_of, pairs
 from coterie.cluster.consumers import Getter, Subscriber
@@ -57,6 +58,20 @@ class ClusterTrace:
             said = self._account()
             core.when_held(lambda: self._trace.emit("replica", **said))  # type: ignore[arg-type]
 
+    def void(self, kind: str) -> None:
+        """The event that is being applied is void."""
+        core = self._core
+        said: dict[str, Any] = {
+            "cluster": core.cluster, "epoch": core.progress.epoch, "era": core.era.view,
+            "number": core.progress.index, "event": kind,
+        }  # fmt: skip
+        core.when_held(lambda: self._trace.emit("void", **said))
+
+    def leaves(self, error: Exception) -> None:
+        """This broker cannot follow the log."""
+        excuse = isinstance(error, NO_VERDICT)
+        self._trace.emit("leaves", error=type(error).__name__, excused=excuse or None)
+
     def _account(self) -> dict[str, Json]:
         core = self._core
         queues: dict[str, Json] = {}
@@ -73,7 +88,7 @@ class ClusterTrace:
         return {
             "cluster": core.cluster, "epoch": core.progress.epoch, "era": core.era.view,
             "number": core.progress.index, "queues": queues, "holders": holders, "wiring": _sum(wiring),
-            "voters": list(core.voters), "updated": self._updated or None,
+            "voters": list(core.voters), "voids": core.voids.to_json(), "updated": self._updated or None,
         }  # fmt: skip
 
     def given(self, queue: Queue, entries: Sequence[Entry]) -> None:

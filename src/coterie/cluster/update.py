@@ -62,6 +62,7 @@ class Updates:
             wall=core.last_wall,
             time=core.time.last,
             versions=core.versions.to_json(),
+            voids=core.voids.to_json(),
             view=str(core.channel.view.id),
         )
         count = sum(len(entries) for _, entries in found.queues)
@@ -171,6 +172,7 @@ class Update:
         core.chain = bytes.fromhex(outline.get("chain", ""))
         core.updated(cut, era, outline["cluster"], tuple(outline["voters"]), members, others, lives, outline["wall"])
         core.versions.install(outline["versions"])
+        core.voids.install(outline.get("voids"))
         self.complete = True
         kept, self._kept = self._kept, []
         for place, sender, data in kept:

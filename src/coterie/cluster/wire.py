@@ -13,9 +13,10 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from coterie.amqp.tables import read_short
+from coterie.amqp.tables import NESTING_MAX, read_short
+from coterie.broker import validation
 from coterie.broker.message import Message
 from coterie.errors import PeerError
 from coterie.runtime.base import Buffer
@@ -129,9 +130,17 @@ def head(kind: Kind, wall: float, number: int, on_disk: bool = False, version: i
     return _HEAD.pack(version, kind | _ON_DISK if on_disk else kind, wall, number)
 
 
-def read_head(data: memoryview) -> Head:
+DEPTH_MAX: Final = 2 * NESTING_MAX + 16
+"""Of a JSON value within others: a table takes two levels for each of its own."""
+
+
+def read_head(data: memoryview, spoken: int | None = None) -> Head:
+    """`spoken`: the version that the cluster speaks, if that is known; nobody has a right to a newer one. Raises
+    TooNew only for one that is spoken."""
     try:
         version, kind, wall, number = _HEAD.unpack_from(data)
+        if spoken is not None and version > spoken:
+            raise Malformed(f"an event of version {version}, while the cluster speaks {spoken}")
         if version > VERSION:
             raise TooNew(f"an event of version {version}: this broker understands {OLDEST} to {VERSION}: upgrade it")
         if version < OLDEST:
@@ -141,6 +150,11 @@ def read_head(data: memoryview) -> Head:
         return Head(_KINDS[kind & ~_ON_DISK], wall, number, kind >= _ON_DISK, version)
     except (struct.error, KeyError) as error:
         raise Malformed(f"no event: {error}") from None
+
+
+def number_of(data: memoryview) -> int:
+    """Of an event whose head was read before."""
+    return int(_HEAD.unpack_from(data)[3])
 
 
 # Numbers and texts.
@@ -173,9 +187,16 @@ def encode_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+def read_json(text: bytes) -> Any:
+    """Of somebody who may have put anything into it. Raises ValueError or Malformed."""
+    if text.count(b"[") + text.count(b"{") > DEPTH_MAX and validation.depth_of(text) > DEPTH_MAX:
+        raise Malformed(f"JSON may be nested {DEPTH_MAX} deep")
+    return json.loads(text.decode())
+
+
 def decode_json(data: Buffer) -> dict[str, object]:
     try:
-        value = json.loads(bytes(data))
+        value = read_json(bytes(data))
     except ValueError as error:
         raise Malformed(f"no JSON: {error}") from None
     if not isinstance(value, dict):
@@ -385,6 +406,11 @@ def decode_transaction(
     (size,) = _COUNT.unpack_from(data, at)
     at += _COUNT.size
     answers = decode_json(data[at : at + size])["answers"]
-    if not isinstance(answers, list):
-        raise Malformed("a transaction without answers")
-    return [dict(each) for each in answers], decode_fanout(data, at + size, routes)
+    if not isinstance(answers, list) or len(answers) != 3:
+        raise Malformed("a transaction has three kinds of answers")
+    settling = [dict(each) for each in answers]
+    for each in settling:
+        for queue, positions in each.items():
+            if type(queue) is not int or not all(type(position) is int for position in positions):
+                raise Malformed("a transaction settles what is no position of a queue")
+    return settling, decode_fanout(data, at + size, routes)

@@ -131,6 +131,7 @@ class Promote(Change[None]):
         queue = vhost.queue(self.name)
         if queue.replica is None:
             raise ProtocolError(PRECONDITION_FAILED, f"{queue.what} follows no other queue")
+        queue.keep()
         queue.replica.promoted = True
         vhost.store.begin()
         try:
@@ -182,6 +183,7 @@ def _begin(vhost: Vhost, step: Step) -> Answer:
         if replica is not None:
             _remove(queue, replica, [(1, replica.mark)])
         replica = Replica(step.source, said["incarnation"])
+    queue.keep()
     replica.session = step.session
     vhost.follow(queue, replica)
     save(queue)
@@ -210,6 +212,7 @@ def _page(queue: Queue, replica: Replica, after: int) -> Answer:
 
 def _enqueue(vhost: Vhost, step: Step) -> Answer:
     queue, replica = _of_session(vhost, step)
+    queue.keep()
     at, count = 0, len(step.positions)
     shift = max(replica.runs[-1][1], queue.next_position - (replica.mark + 1))
     if count and step.positions[-1] + shift >= steps.NUMBER_MAX:
@@ -234,6 +237,7 @@ def _enqueue(vhost: Vhost, step: Step) -> Answer:
 def _removed(vhost: Vhost, step: Step) -> Answer:
     queue, replica = _of_session(vhost, step)
     _remove(queue, replica, step.said["ranges"])
+    queue.keep()
     if len(replica.runs) > 1:
         replica.forget_runs(next(iter(queue.entries), queue.next_position))
         save(queue)

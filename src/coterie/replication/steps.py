@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from coterie.amqp.properties import PREFIX, Properties, scan
-from coterie.amqp.tables import NESTING_MAX
 from coterie.broker import validation
 from coterie.broker.arguments import QUEUE_CHECKS, Arguments, check_values
 from coterie.broker.message import Message, make_message, parse_ttl, route_bytes
 from coterie.broker.records import unpack
-from coterie.cluster.wire import Malformed, Routes, decode_messages, encode_messages, read_positions
+from coterie.cluster.wire import Malformed, Routes, decode_messages, encode_messages, read_json, read_positions
 from coterie.errors import ProtocolError
 from coterie.runtime.base import Buffer
 
@@ -39,7 +38,6 @@ NUMBER_MAX: Final = 2**62
 SOURCE_MAX: Final = 1_000
 RANGES_MAX: Final = 10_000
 """In one step: a link sends a fifth of it."""
-DEPTH_MAX: Final = 2 * NESTING_MAX
 
 
 def _table(value: object) -> str:
@@ -122,10 +120,7 @@ def decode(data: Buffer, routes: Routes) -> Step:
     try:
         (size,) = _SIZE.unpack_from(view)
         at = _SIZE.size + size
-        text = bytes(view[_SIZE.size : at])
-        if validation.depth_of(text) > DEPTH_MAX:
-            raise Malformed(f"a step may be nested {DEPTH_MAX} deep")
-        said = json.loads(text)
+        said = read_json(bytes(view[_SIZE.size : at]))
         step = Step(said["do"], said["source"], said)
         _check(step)
         if step.do == ENQUEUE:

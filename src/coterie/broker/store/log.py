@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from coterie.broker.journal import restore_key
 from coterie.broker.observer import Reason
 from coterie.broker.storage import Record, Recovered, Store
 from coterie.broker.store.compaction import Compactor
@@ -23,11 +24,13 @@ from coterie.broker.store.generations import RESERVE, Generations
 from coterie.broker.store.index import Index
 from coterie.broker.store.loading import Loader
 from coterie.broker.store.marks import QueueMarks
-from coterie.broker.store.operations import Enqueue, Mark, Name, Save, encode_one
+from coterie.broker.store.operations import Enqueue, Name, Save, encode_one
+from coterie.broker.store.operations import Mark as EntryMark
 from coterie.broker.store.recovery import CLOSED, QUEUE_MARKS, Recovery
 from coterie.broker.store.reserve import Reserve
 from coterie.broker.store.segment import Segment
 from coterie.broker.store.settings import StoreSettings
+from coterie.broker.store.unit import Mark as UnitMark
 from coterie.broker.store.unit import Unit
 from coterie.broker.store.writer import Writer
 from coterie.errors import DiskError
@@ -36,6 +39,7 @@ from coterie.runtime.base import Future, Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
     from coterie.broker.queue import Queue
 
 log = Log(__name__)
@@ -45,6 +49,7 @@ _LOOK: Final = 0.01
 """Seconds between two looks at whether the disk has done what it was asked to do."""
 _PATIENCE: Final = 1.0
 """Seconds that what the old generation was told may take to be written. The rest is lost, as by a crash."""
+Mark = tuple[UnitMark, tuple[int, int], int, int, int]
 POSITIONS_PER_SECOND: Final = 10_000_000
 """More than any queue gives."""
 
@@ -77,6 +82,8 @@ class LogStore(Store):
         """Of `begin` without `end`."""
         self._leaving: set[int] = set()
         """Messages of which a unit that has ended says that they are gone, and that is not synced yet."""
+        self._marked = 0
+        """Steps that may fail: until they are over no unit ends."""
         self._scheduled = False
         self._queues: dict[Queue, QueueMarks] = {}
         self._known: dict[tuple[str, str, int], QueueMarks] = {}
@@ -299,6 +306,8 @@ class LogStore(Store):
         if not entries:
             return
         marks = self._queues.get(queue) or self._marks(queue)
+        if self.journal.on:
+            self.journal.note(marks.restore, marks.image())
         last = entries[-1].position
         marks.next = max(marks.next, last + 1)  # what another broker brings comes from the back
         if last >= marks.reserve_at:
@@ -320,6 +329,8 @@ class LogStore(Store):
         if size > self._settings.copy_max or entry.expires is not None or entry.mark is not None:
             self._store(queue, [entry])
             return
+        if self.journal.on:
+            self.journal.note(_forget_content, [message])
         unit = self._open_unit()
         content = b"".join((prologue(message), message.route, message.header, message.body))
         length, crc = len(content), crc32(content)
@@ -331,8 +342,10 @@ class LogStore(Store):
         self._told()
 
     def _store(self, queue: Name, entries: list[Entry]) -> None:
-        unit = self._open_unit()
         messages = [message for entry in entries if (message := entry.message) is not None]
+        if self.journal.on:
+            self.journal.note(_forget_content, messages)
+        unit = self._open_unit()
         sizes = [entry.size for entry in entries]
         plain = [message.id for message in messages].count(None) == len(messages)
         if max(sizes) <= self._settings.copy_max:
@@ -408,6 +421,8 @@ class LogStore(Store):
         marks = self._queues.get(queue) or self._marks(queue)
         high = max([entry.position for entry in entries])
         if high > marks.delivered:
+            if self.journal.on:
+                self.journal.note(marks.restore, marks.image())
             marks.delivered = high
 
     def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
@@ -420,7 +435,12 @@ class LogStore(Store):
         if self._deaf:
             return
         self.dequeued(queue, list(queue.entries.values()), Reason.DELETED)
-        marks = self._queues.pop(queue, None) or self._known.get(_key(queue))
+        marks, known = self._queues.get(queue), self._known.get(_key(queue))
+        if self.journal.on:
+            self.journal.note(restore_key, self._known, _key(queue), known)
+            self.journal.note(restore_key, self._queues, queue, marks)
+        self._queues.pop(queue, None)
+        marks = marks or known
         if marks is not None:
             del self._known[_key(queue)]
             self.save(QUEUE_MARKS, marks.key, None)
@@ -437,17 +457,36 @@ class LogStore(Store):
     def begin(self) -> None:
         self._depth += 1
         if self._depth == 1:
-            self._end_unit()
+            if not self._marked:  # else what the step has told before belongs to it too
+                self._end_unit()
             self._unit.atomic = True
 
     def end(self) -> None:
         self._depth -= 1
-        if not self._depth:
+        self._part()
+
+    def _part(self) -> None:
+        """A unit of its own ends here, if one does."""
+        if self._unit.atomic and not self._depth and not self._marked:
             self._end_unit()
             self._unit.atomic = False
 
+    def mark(self) -> Mark:
+        self._marked += 1
+        return self._unit.mark(), self.writer.mark(), self._next_number, self._next_queue, self._depth
+
+    def cut(self, mark: Mark) -> None:
+        unit, writer, self._next_number, self._next_queue, self._depth = mark
+        self._unit.cut(unit)
+        self.writer.cut(writer)
+        self.unmark(mark)
+
+    def unmark(self, mark: Mark) -> None:
+        self._marked -= 1
+        self._part()
+
     def _open_unit(self) -> Unit:
-        if self._unit.size >= self._settings.record_bytes and not self._depth:
+        if self._unit.size >= self._settings.record_bytes and not self._depth and not self._marked:
             self._end_unit()
         return self._unit
 
@@ -538,8 +577,12 @@ class LogStore(Store):
         marks = self._known.get(key)
         if marks is None:
             marks = QueueMarks(Name(self._new_queue(), *key), queue.next_position, 0)
+            if self.journal.on:
+                self.journal.note(restore_key, self._known, key, None)
             self._known[key] = marks
             self._reserve(marks, queue.next_position - 1)
+        if self.journal.on:
+            self.journal.note(restore_key, self._queues, queue, None)
         self._queues[queue] = marks
         return marks
 
@@ -585,6 +628,12 @@ def _key(queue: Queue) -> tuple[str, str, int]:
     return queue.vhost.name, queue.name, queue.incarnation
 
 
+def _forget_content(messages: Sequence[Message]) -> None:
+    """Their numbers will be given again."""
+    for message in messages:
+        message.stored = 0
+
+
 def _positions(entries: Sequence[Entry]) -> Sequence[int]:
     first, last = entries[0].position, entries[-1].position
     if last - first == len(entries) - 1:  # they rise
@@ -592,6 +641,6 @@ def _positions(entries: Sequence[Entry]) -> Sequence[int]:
     return [entry.position for entry in entries]
 
 
-def _marks(entries: Sequence[Entry]) -> list[Mark] | None:
+def _marks(entries: Sequence[Entry]) -> list[EntryMark] | None:
     marks = [entry.mark for entry in entries]
     return None if marks.count(None) == len(marks) else marks

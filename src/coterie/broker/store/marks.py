@@ -27,6 +27,13 @@ class QueueMarks:
         """When this position is given, it is time to note more."""
         self._noted_next = next
 
+    def image(self) -> tuple[int, int, int, int]:
+        return self.next, self.delivered, self.reserve_at, self._noted_next
+
+    def restore(self, image: tuple[int, int, int, int]) -> None:
+        """As it was."""
+        self.next, self.delivered, self.reserve_at, self._noted_next = image
+
     @property
     def key(self) -> str:
         return json.dumps([self.name.vhost, self.name.name, self.name.incarnation], separators=(",", ":"))

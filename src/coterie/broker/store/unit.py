@@ -14,6 +14,8 @@ from coterie.broker.store.operations import ATOMIC_HEAD, Dequeue, Name, ranges_o
 from coterie.broker.store.segment import Segment
 from coterie.runtime.base import Buffer
 
+Mark = tuple[int, int, int, int, int, int, int, int, int, int, bool]
+
 
 class Unit:
     """One record in the making."""
@@ -77,6 +79,24 @@ class Unit:
         self._heads.append(head)
         self._keys.append((key, len(head), deleted))
         self.size += len(head)
+
+    # What it is told, and taken back.
+
+    def mark(self) -> Mark:
+        """How much it was told."""
+        return (
+            len(self.contents), len(self._heads), len(self._enqueues), len(self._references), len(self.dead),
+            len(self._keys), len(self.queues), self.size, self.content_size, self.next_number, self.atomic,
+        )  # fmt: skip
+
+    def cut(self, mark: Mark) -> None:
+        """It was told nothing since."""
+        contents, heads, enqueues, references, dead, keys, queues = mark[:7]
+        del self.contents[contents:], self._heads[heads:], self._enqueues[enqueues:]
+        del self._references[references:], self.dead[dead:], self._keys[keys:]
+        while len(self.queues) > queues:
+            self.queues.popitem()
+        self.size, self.content_size, self.next_number, self.atomic = mark[7:]
 
     # Where it goes.
 

@@ -116,6 +116,14 @@ class Writer:
         """Nobody waits for it, but it shall not take long."""
         self._wanted = max(self._wanted, upto)
 
+    def mark(self) -> tuple[int, int]:
+        """What it was told of, and what somebody wants to be synced."""
+        return self.written, self._wanted
+
+    def cut(self, mark: tuple[int, int]) -> None:
+        """It was told nothing since."""
+        self.written, self._wanted = mark
+
     @property
     def reserve(self) -> Reserve:
         return self._reserve

@@ -1,0 +1,290 @@
+"""Void events: what cannot be carried out has happened nowhere, is answered with an error, and stops nobody (B15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_rig import Cluster, Host
+
+from coterie.amqp.codes import INTERNAL_ERROR
+from coterie.broker import dead_letter, graveyard
+from coterie.broker.policy import Policy
+from coterie.broker.queue import Queue
+from coterie.broker.users import Users
+from coterie.cluster import wire
+from coterie.cluster.local_messages import Asked
+from coterie.cluster.wire import Kind
+from coterie.errors import ProtocolError
+
+
+def letters_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a mistake were left in the making of dead letters: also where everything that comes in is checked."""
+
+    def make_letter(*args: object) -> Any:
+        raise AssertionError("a mistake")
+
+    monkeypatch.setattr(graveyard, "make_letter", make_letter)
+
+
+def dying(a: Host, **more: Any) -> None:
+    a.declare("letters")
+    a.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters", **more})
+
+
+def goes_on(cluster: Cluster, *hosts: Host) -> None:
+    """All serve, are alike, confirm and deliver."""
+    cluster.settle()
+    assert all(host.serves for host in hosts)
+    for host in hosts:
+        name = f"after {host.name}"
+        host.declare(name)
+        host.publish(f"to {name}", key=name)
+        client = hosts[0].consume(name)
+        cluster.settle()
+        assert client.seen == [f"to {name}"]
+        assert f"to {name}" in host.confirmed
+        client.accept()
+        client.cancel()
+        cluster.check_alike(name)
+        assert hosts[0].content(name) == []
+    assert len({(host.core.voids.count, host.core.voids.sum) for host in hosts}) == 1
+
+
+def test_messages_that_cannot_die_stay_and_nobody_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    hosts = a, b, c = cluster.started()
+    letters_fail(monkeypatch)
+    dying(a, **{"x-message-ttl": 50})
+    b.publish("one", "two")
+    cluster.run(1.0)
+    assert b.confirmed == ["one", "two"]
+    assert [body for _, body, _, _ in c.content("q")] == ["one", "two"]
+    assert a.core.voids.count >= 3  # both together, and each alone
+    goes_on(cluster, *hosts)
+
+
+def test_what_cannot_expire_is_told_of_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    a, *_ = cluster.started()
+    letters_fail(monkeypatch)
+    dying(a, **{"x-message-ttl": 50})
+    a.publish("one")
+    cluster.run(120.0)
+    assert 5 <= a.core.voids.count <= 10
+
+
+def test_one_that_cannot_expire_does_not_keep_others_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    a, b, _ = cluster.started()
+    dying(a, **{"x-message-ttl": 50})
+    right = dead_letter.make_letter
+
+    def make_letter(message: Any, *args: Any) -> Any:
+        if message.body == b"bad":
+            raise AssertionError("a mistake")
+        return right(message, *args)
+
+    monkeypatch.setattr(graveyard, "make_letter", make_letter)
+    a.publish("one", "two", "bad", "three", "four")
+    cluster.run(1.0)
+    assert sorted(body for _, body, _, _ in b.content("letters")) == ["four", "one", "three", "two"]
+    assert [body for _, body, _, _ in b.content("q")] == ["bad"]
+
+
+def test_a_cluster_that_was_stopped_by_what_it_has_stored_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    a, *_ = cluster.started()
+    dying(a, **{"x-message-ttl": 1000})
+    a.declare("other")
+    a.publish("one")
+    a.publish("two", key="other")
+    cluster.settle()
+    letters_fail(monkeypatch)
+    for host in list(cluster.hosts):
+        host.kill()
+    cluster.run(2.0)
+    hosts = cluster.started()
+    cluster.run(2.0)
+    assert hosts[0].core.voids.count
+    goes_on(cluster, *hosts)
+    assert [body for _, body, _, _ in hosts[1].content("other")] == ["two"]
+
+
+def test_a_reject_that_is_void_is_told_and_the_message_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    hosts = a, b, _ = cluster.started()
+    dying(a)
+    a.publish("one")
+    client = b.consume("q", prefetch=1)
+    cluster.settle()
+    letters_fail(monkeypatch)
+    client.reject("one")
+    cluster.settle()
+    assert [error.reply_code for error in client.failures] == [INTERNAL_ERROR]
+    assert client.seen == ["one", "one"]
+    client.accept("one")
+    cluster.settle()
+    assert a.content("q") == []
+    goes_on(cluster, *hosts)
+
+
+def test_a_publish_that_is_void_is_nacked_and_an_innocent_one_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second publish makes the queue too long, its oldest dies, and that fails: half of an event."""
+    cluster = Cluster()
+    hosts = a, b, c = cluster.started()
+    dying(a, **{"x-max-length": 1})
+    a.publish("innocent")
+    cluster.settle()
+    letters_fail(monkeypatch)
+    b.publish("guilty")
+    cluster.settle()
+    assert a.confirmed == ["innocent"]
+    assert b.refused == ["guilty"]
+    assert c.content("q") == [(1, "innocent", "", False)]
+    goes_on(cluster, *hosts)
+    for host in list(cluster.hosts):
+        host.kill()
+    monkeypatch.undo()
+    a, b, c = cluster.started()
+    assert [body for _, body, _, _ in a.content("q")] == ["innocent"]
+    assert a.content("letters") == []
+
+
+def test_a_transaction_that_is_void_settles_and_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    hosts = a, b, _ = cluster.started()
+    dying(a)
+    a.declare("other")
+    a.publish("one", "two")
+    client = b.consume("q")
+    cluster.settle()
+    letters_fail(monkeypatch)
+    done: list[None] = []
+    publish = b.made("three", "other")
+    b.vhost.transaction([publish], client.take(["one"]), client.take(["two"]), [], lambda: done.append(None))
+    cluster.settle()
+    assert done
+    assert publish.refused
+    assert a.content("other") == []
+    assert sorted(client.held) == ["one", "two"]  # again
+    goes_on(cluster, *hosts)
+
+
+def test_a_broker_that_is_lost_gives_back_what_cannot_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    a, b, c = cluster.started()
+    dying(a, **{"x-delivery-limit": 0})
+    a.publish("one")
+    b.consume("q")
+    cluster.settle()
+    letters_fail(monkeypatch)
+    b.kill()
+    cluster.run(5.0)
+    assert a.serves
+    assert c.serves
+    assert a.content("q") == c.content("q") == [(1, "one", "", True)]
+
+
+def test_a_policy_that_cannot_be_carried_out_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    hosts = a, b, _ = cluster.started()
+    dying(a)
+    a.publish("one", "two")
+    cluster.settle()
+    letters_fail(monkeypatch)
+    answers: list[ProtocolError | None] = []
+    b.vhost.set_policy(Policy("p", "q", {"max-length": 1}), answers.append)
+    cluster.settle()
+    assert isinstance(answers[0], ProtocolError)
+    assert answers[0].reply_code == INTERNAL_ERROR
+    for host in hosts:
+        assert not host.vhost.policies
+        assert host.queue("q").limits.max_length is None
+        assert len(host.queue("q").entries) == 2
+    goes_on(cluster, *hosts)
+
+
+def test_a_user_that_makes_no_sense_is_refused_as_a_whole() -> None:
+    cluster = Cluster()
+    hosts = a, *_ = cluster.started()
+    for host in hosts:
+        Users(host.runtime, host.store).share(host.broker)
+    answers: list[object] = []
+    a.broker.cluster.administer(
+        a.broker,
+        {
+            "do": "record",
+            "kind": "user",
+            "key": "u",
+            "record": {"tags": [], "permissions": {"/": ["("] * 3}, "limits": {}},
+        },
+        answers.append,
+    )
+    cluster.settle()
+    assert isinstance(answers[0], ProtocolError)
+    assert all(("user", "u") not in host.broker.records for host in hosts)
+    goes_on(cluster, *hosts)
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, OSError])
+def test_what_says_nothing_about_the_event_stops_one_broker_only(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    cluster = Cluster()
+    a, b, c = cluster.started()
+    a.declare("q")
+    a.publish("before")
+    cluster.settle()
+    right = Queue.enqueue
+
+    def enqueue(self: Queue, messages: Any) -> Any:
+        found = right(self, messages)
+        if self is c.queue("q"):
+            raise error
+        return found
+
+    monkeypatch.setattr(Queue, "enqueue", enqueue)
+    a.publish("one")
+    cluster.run(5.0)
+    monkeypatch.undo()
+    assert a.confirmed == ["before", "one"]
+    assert a.serves
+    assert b.serves
+    assert not c.serves
+    c.kill()
+    c = cluster.start(2)
+    cluster.until(lambda: c.serves)
+    assert [body for _, body, _, _ in c.content("q")] == ["before", "one"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (Kind.PUBLISH, b"\0"),
+        (Kind.WIRING, b"[" * 5000),
+        (Kind.WIRING, b'{"vhost":"/","do":"DeclareQueue","name":{}}'),
+        (Kind.CONSUME, b'{"queue":1}'),
+        (Kind.REPLICATE, b"\0\0\0\1/" + b"\0\0\x27\x10" + b"[" * 10_000),
+        (Kind.STATUS, b"{}"),
+        (Kind.LEASE, b'{"queue":[],"step":{}}'),
+        (Kind.TRANSACTION, b"\0\0\0\2{}"),
+    ],
+)
+def test_nonsense_of_a_peer_is_void(kind: Kind, data: bytes) -> None:
+    cluster = Cluster()
+    hosts = a, *_ = cluster.started()
+    a.core.sending.send(kind, (data,), Asked(b""))
+    cluster.settle()
+    assert a.core.voids.count == (kind is not Kind.REPLICATE)  # a link is told what is wrong with its step
+    goes_on(cluster, *hosts)
+
+
+@pytest.mark.parametrize("version", [0, 3, 255])
+def test_an_event_of_a_version_that_the_cluster_does_not_speak_stops_nobody(version: int) -> None:
+    cluster = Cluster()
+    hosts = a, *_ = cluster.started()
+    a.channel.send_nowait(wire.head(Kind.ACCEPT, 1.0, 1, version=version))
+    a.channel.send_nowait(wire.head(Kind.ACCEPT, float("nan"), 1))
+    cluster.settle()
+    goes_on(cluster, *hosts)
