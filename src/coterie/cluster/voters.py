@@ -14,8 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from coterie.group.members import Address, View
+
+NUMBER_MAX: Final = 2**53
+"""No log is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,8 @@ class Status:
         epoch, index = raw["epoch"], raw["index"]
         assert isinstance(voters, list)
         assert isinstance(size, int)
-        assert isinstance(epoch, int)
-        assert isinstance(index, int)
+        assert isinstance(epoch, int) and 0 <= epoch <= NUMBER_MAX  # noqa: PT018
+        assert isinstance(index, int) and 0 <= index <= NUMBER_MAX  # noqa: PT018
         names = tuple(str(name) for name in voters)
         progress = Progress(epoch, index)
         live, damaged, updating, empty = (bool(raw[name]) for name in ("live", "damaged", "updating", "empty"))
