@@ -163,6 +163,8 @@ KINDS: dict[str, str] = {
     "inventory": "at rest: what a queue holds; data.ready, data.held, data.next",
     "serving": "a clustered broker serves or not, and with whom; data.state, data.cluster, data.voters, data.members: "
     "who is in step, data.epoch, data.number: events of the log that it has applied",
+    "void": "an event could not be carried out, at any broker; data.epoch, data.era, data.number, data.event",
+    "leaves": "a clustered broker cannot follow the log any more; data.error, data.excused",
     "replica": "what a clustered broker has after an event of the log that a majority holds; data.epoch, data.era, "
     "data.number, data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, "
     "data.voters, data.updated: it got its state from another broker",

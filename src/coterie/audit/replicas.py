@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from coterie.audit.fold import BY_RUN, Found, Property, Violation
 from coterie.audit.lives import address
@@ -22,6 +23,8 @@ Place = tuple[str, int, str, int]
 class State:
     accounts: dict[Place, dict[str, Event]] = field(default_factory=dict)
     """By place and incarnation."""
+    left: list[Event] = field(default_factory=list)
+    """Of brokers that left because of an event."""
 
 
 def place_of(event: Event) -> Place | None:
@@ -35,7 +38,7 @@ class SameAccounts(Property[State]):
     """What a subclass picks of each account is the same wherever it is given."""
 
     split_by = BY_RUN
-    kinds = ("replica",)
+    kinds: ClassVar[tuple[str, ...]] = ("replica",)
 
     @abstractmethod
     def picks(self, event: Event) -> Json:

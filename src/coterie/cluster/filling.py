@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from coterie.cluster import wire
 from coterie.cluster.hollow import Hollow, Watch, is_hollow
 from coterie.cluster.wire import Kind
+from coterie.log import Log
 
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from coterie.group.members import Address
     from coterie.runtime.base import Buffer, Timer
 
+log = Log(__name__)
 ASK, BODIES = 8, 9
 """The first byte of a question, and of an answer.
 
@@ -162,7 +164,11 @@ class Filling:
         lacking: list[Hollow] = []
         sizes = struct.Struct(f">{len(wanted)}I")
         at = _NUMBER.size + sizes.size
-        for message, size in zip(wanted, sizes.unpack_from(data, _NUMBER.size), strict=True):
+        found = sizes.unpack_from(data, _NUMBER.size) if len(data) >= at else ()
+        if at + sum(size for size in found if size != _LACKS) != len(data):
+            log.error("an answer that is none to what was asked", question=question)
+            found = (_LACKS,) * len(wanted)
+        for message, size in zip(wanted, found, strict=True):
             if size == _LACKS:
                 lacking.append(message)
                 continue

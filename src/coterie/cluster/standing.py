@@ -7,15 +7,16 @@ serves, all wait for the statuses of all, and decide the same (voters.py). Voter
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from coterie.broker.journal import NO_VERDICT
 from coterie.cluster import chain, wire
 from coterie.cluster.forget import CHANGED, refusal
 from coterie.cluster.own_store import NOTHING, take_marks
-from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, unlike
-from coterie.cluster.wire import Kind
-from coterie.errors import PeerError
+from coterie.cluster.voters import NUMBER_MAX, Beginning, Era, Progress, Status, decide, unlike
+from coterie.cluster.wire import Kind, Malformed
 from coterie.group.members import Address
 from coterie.log import Log
 
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
     from coterie.cluster.core import Core
 
 log = Log(__name__)
+
+
+def _progress(said: Any) -> Progress:
+    epoch, index = said
+    if type(epoch) is not int or type(index) is not int or not (0 <= epoch <= NUMBER_MAX and 0 <= index <= NUMBER_MAX):
+        raise Malformed("a place in the log that is none")
+    return Progress(epoch, index)
+
+
+def _numbers(said: Any) -> list[int]:
+    if not isinstance(said, list) or not all(type(number) is int for number in said):
+        raise Malformed("numbers of queues that are none")
+    return said
 
 
 class Standing:
@@ -49,28 +63,45 @@ class Standing:
         core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
 
     def heard(self, sender: Address, kind: Kind, data: memoryview) -> None:
-        core = self._core
+        """All of it is read before anything is done, and what cannot be read is void, at every broker alike."""
         try:
-            said: Any = wire.decode_json(data[wire.HEAD :])
-            if kind is Kind.STATUS:
-                if said["view"] == str(core.channel.view.id):  # else another one comes
-                    self._status(sender, Status.from_json(said))
-            elif kind is Kind.READY:
-                if said["view"] == str(core.channel.view.id) and said.get("cluster", core.cluster) == core.cluster:
-                    core.versions.heard(sender.name, int(str(said.get("speaks", 1))))
-                    self._ready(sender, Progress(*said["cut"]), said["queues"])
-            elif kind is Kind.FILLED:
-                self._filled(sender, Progress(*said["cut"]), said["queues"])
-            elif kind is Kind.WHOLE:
-                self._whole(sender, Progress(*said["cut"]))
-            elif kind is Kind.BACK:
-                core.stepping.heard(sender, said)
-            elif kind is Kind.VOTER:
-                self._enfranchise(sender, str(said["name"]), said["voters"])
-            elif kind is Kind.FORGET:
-                self._forget(sender, str(said["name"]), said["voters"])
-        except (PeerError, KeyError, TypeError, ValueError, AssertionError) as error:
-            log.error("a member says what nobody understands", sender=sender, error=repr(error))
+            step = self._read(sender, kind, wire.decode_json(data[wire.HEAD :]))
+        except NO_VERDICT:
+            raise
+        except Exception as error:
+            log.error("a member says what nobody understands", sender=sender, kind=kind.name, error=repr(error))
+            return
+        if step is not None:
+            step()
+
+    def _read(self, sender: Address, kind: Kind, said: Any) -> Callable[[], None] | None:
+        """What follows from a word; None: nothing does. Raises whatever reading it raises."""
+        core = self._core
+        match kind:
+            case Kind.STATUS:
+                status = Status.from_json(said)
+                # Else another one comes.
+                return partial(self._status, sender, status) if said["view"] == str(core.channel.view.id) else None
+            case Kind.READY:
+                speaks, cut, queues = said.get("speaks", 1), _progress(said["cut"]), _numbers(said["queues"])
+                if type(speaks) is not int:
+                    raise Malformed("a version that is no number")
+                if said["view"] != str(core.channel.view.id) or said.get("cluster", core.cluster) != core.cluster:
+                    return None
+                return partial(self._ready, sender, speaks, cut, queues)
+            case Kind.FILLED:
+                return partial(self._filled, sender, _progress(said["cut"]), _numbers(said["queues"]))
+            case Kind.WHOLE:
+                return partial(self._whole, sender, _progress(said["cut"]))
+            case Kind.BACK:
+                if type(said["bytes"]) is not int:
+                    raise Malformed("a size that is no number")
+                return partial(core.stepping.heard, sender, str(said["view"]), said["bytes"])
+            case Kind.VOTER:
+                return partial(self._enfranchise, sender, str(said["name"]), said["voters"])
+            case Kind.FORGET:
+                return partial(self._forget, sender, str(said["name"]), said["voters"])
+        return None
 
     def _status(self, sender: Address, status: Status) -> None:
         core = self._core
@@ -137,9 +168,10 @@ class Standing:
                     core.updates.begin(member)
         self._statuses.clear()
 
-    def _ready(self, sender: Address, cut: Progress, queues: list[int]) -> None:
+    def _ready(self, sender: Address, speaks: int, cut: Progress, queues: list[int]) -> None:
         """One that was updated knows of all messages, and serves from here on."""
         core = self._core
+        core.versions.heard(sender.name, speaks)
         if not core.follows or sender in core.in_step:
             return
         if sender in core.catching_up:

@@ -12,7 +12,7 @@ update brings.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coterie.broker.broker import DISK
 from coterie.cluster import wire
@@ -61,10 +61,10 @@ class SteppingBack:
         core = self._core
         return majority(core.voters, {each.name for each in core.in_step if each != member})
 
-    def heard(self, member: Address, said: dict[str, Any]) -> None:
+    def heard(self, member: Address, view: str, waiting: int) -> None:
         """One says so, in its place of the log. It is void if there would be no majority any more."""
         core = self._core
-        if not core.follows or said["view"] != str(core.channel.view.id) or not core.serves_with(member):
+        if not core.follows or view != str(core.channel.view.id) or not core.serves_with(member):
             return
         if not self._others_suffice(member):
             return
@@ -77,9 +77,9 @@ class SteppingBack:
         core.lose([member])
         if member == core.us:
             self._waits = True
-            core.step_back(f"its disk has not taken {said['bytes']} bytes of what the log has brought")
+            core.step_back(f"its disk has not taken {waiting} bytes of what the log has brought")
         else:
-            log.warning("a broker steps back: its disk lags behind", broker=member, bytes=said["bytes"])
+            log.warning("a broker steps back: its disk lags behind", broker=member, bytes=waiting)
             core.members_changed()
 
     def said(self, unwell: bool) -> None:

@@ -8,8 +8,10 @@ applies what it has kept, and says so on the log: from that place on it serves, 
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING
 
+from coterie.broker.journal import NO_VERDICT, Broken
 from coterie.cluster import snapshot, wire
 from coterie.cluster.filling import Filling
 from coterie.cluster.install import Installation
@@ -28,6 +30,8 @@ log = Log(__name__)
 UPDATE = 4
 """The first byte of a part of an update."""
 _OUTLINE, _CHUNK, _END = 1, 2, 3
+AGAIN = 5.0
+"""Seconds after an update that could not be carried out."""
 
 
 class Updates:
@@ -130,9 +134,33 @@ class Update:
         self._kept.clear()
         self.keeps = not self.complete
         if self._all_here:
-            self._finish()
+            self.part(self._source or self._core.us, memoryview(bytes((_END,))))
 
     def part(self, sender: Address, data: memoryview) -> None:
+        """What cannot be made sense of ends this update: after a while, another one is asked for."""
+        try:
+            self._part(sender, data)
+        except (*NO_VERDICT, Broken):
+            raise
+        except Exception:
+            log.error("an update cannot be carried out", source=sender, error=traceback.format_exc())
+            self._give_up()
+
+    def _give_up(self) -> None:
+        core = self._core
+        self._source = self._installation = None
+        self.keeps = self.complete = self._all_here = False
+        self._kept.clear()
+        core.why = "what another broker has told this one, to bring it up to date, makes no sense: see its log"
+        core.stop_filling()
+        core.runtime.call_later(AGAIN, self._again)
+
+    def _again(self) -> None:
+        if self._core.update is self:
+            self._core.update = Update(self._core)
+            self._core.standing.send_status()
+
+    def _part(self, sender: Address, data: memoryview) -> None:
         what, data = data[0], data[1:]
         if what == _OUTLINE:
             self._begin(sender, data)

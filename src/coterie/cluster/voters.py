@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from coterie.group.members import Address, View
 
+NUMBER_MAX: Final = 2**53
+"""No log is longer."""
 Marks = Mapping[int, tuple[int, int]]
 """By the number of each queue: the next position, and the highest that may have been delivered."""
 
@@ -107,8 +110,8 @@ class Status:
         epoch, index = raw["epoch"], raw["index"]
         assert isinstance(voters, list)
         assert isinstance(size, int)
-        assert isinstance(epoch, int)
-        assert isinstance(index, int)
+        assert isinstance(epoch, int) and 0 <= epoch <= NUMBER_MAX  # noqa: PT018
+        assert isinstance(index, int) and 0 <= index <= NUMBER_MAX  # noqa: PT018
         names = tuple(str(name) for name in voters)
         progress = Progress(epoch, index)
         live, damaged, updating, empty = (bool(raw[name]) for name in ("live", "damaged", "updating", "empty"))
@@ -116,7 +119,9 @@ class Status:
         assert isinstance(speaks, int)
         assert isinstance(version, int)
         time = raw.get("time", 0.0)
-        assert isinstance(time, float)
+        assert isinstance(time, float) and 0 <= time <= NUMBER_MAX  # noqa: PT018
+        known = str(raw.get("chain", ""))
+        bytes.fromhex(known)
         return cls(
             progress,
             str(raw["cluster"]),
@@ -130,7 +135,7 @@ class Status:
             version,
             str(raw.get("dispatch")),
             Era.from_json(raw.get("era")),
-            str(raw.get("chain", "")),
+            known,
             str(raw.get("content", "")),
             _marks(raw.get("marks", [])),
             time,
@@ -140,7 +145,7 @@ class Status:
 
 def _marks(raw: object) -> Marks:
     assert isinstance(raw, list)
-    assert all(isinstance(number, int) for each in raw for number in each)
+    assert all(type(number) is int and 0 <= number < 2**64 for each in raw for number in each)
     return {number: (following, delivered) for number, following, delivered in raw}
 
 

@@ -7,9 +7,11 @@ alarms, questions and answers of the lease. Parts of an update and direct replie
 from __future__ import annotations
 
 import struct
+import traceback
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from coterie.broker.journal import NO_VERDICT, Broken
 from coterie.cluster.filling import ASK, BODIES, answer
 from coterie.cluster.remote_replies import WORDS as REPLIES
 from coterie.cluster.reports import life_of
@@ -75,14 +77,13 @@ class Words:
         self.send(member, bytes((REFUSED,)) + why.encode())
 
     def heard(self, sender: Address, data: memoryview) -> None:
-        """Raises whatever a part of an update raises: without it there is no way on."""
+        """What cannot be read is nobody's trouble but its sender's."""
         core, what = self._core, data[0] if len(data) else 0
-        if what == UPDATE:
-            if core.update is not None and not core.way_back.under_way:
-                core.update.part(sender, data[1:])
-            return
         try:
-            if what == ASK:
+            if what == UPDATE:
+                if core.update is not None and not core.way_back.under_way:
+                    core.update.part(sender, data[1:])
+            elif what == ASK:
                 answer(core, sender, data[1:])
             elif what == BODIES:
                 if core.filling is not None:
@@ -96,8 +97,10 @@ class Words:
                 core.replies.heard(sender, data)
             else:
                 self._short(sender, *_SHORT.unpack(data))
-        except struct.error as error:
-            log.error("a word between brokers that cannot be read", sender=sender, error=error)
+        except (*NO_VERDICT, Broken):
+            raise
+        except Exception:
+            log.error("a word between brokers that cannot be read", sender=sender, error=traceback.format_exc())
 
     def _short(self, sender: Address, what: int, number: int, life: int) -> None:
         core = self._core

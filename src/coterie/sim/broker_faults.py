@@ -75,6 +75,8 @@ class BrokerInjector:
                 return self._pause(fault)
             case "crash" | "stop":
                 return self._end_process(fault)
+            case "hostile":
+                return self._simulation.hosts[fault.nodes[0]].send_nonsense(int(fault.values["number"]))
         return self._disk(fault)
 
     def _links(self, fault: Fault, number: int) -> End:

@@ -99,6 +99,10 @@ class BrokerHost:
         self.node.world.soon(process.owner, server.stop, lambda: broker.stop(ended))
         return True
 
+    def send_nonsense(self, number: int) -> Callable[[], None] | None:
+        """Into the order of a cluster, if it is in one. Gives what ends that, or None if it could not be done."""
+        return None
+
     def rest(self) -> None:
         """Let the trace say what it holds, if it runs."""
         if self.server is not None and self.node.process is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from coterie.cluster.start import load_everything, make_channel
 from coterie.group.channel import ChannelClosed
 from coterie.runtime.base import Endpoint
 from coterie.sim.broker_node import PORT, USER, BrokerHost, quick_user
+from coterie.sim.mistakes import Mistaken, send_nonsense
 from coterie.sim.node import Node
 
 GROUP_PORT = 7800
@@ -31,6 +33,9 @@ class ClusterHost(BrokerHost):
         """`nodes`: of the whole cluster; it may grow until the first start."""
         super().__init__(node, settings)
         self._nodes = nodes
+        self.seed = 0
+        self.mistakes = 0.0
+        """Which part of all events meets a mistake in the code."""
         self.core: Core | None = None
 
     def start(self) -> None:
@@ -42,6 +47,8 @@ class ClusterHost(BrokerHost):
         core = self.core = Core(runtime, cluster)
         broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER")
         broker = self.broker = Broker(runtime, BrokerSettings(**broker_settings), store, core.interface)
+        if self.mistakes:
+            broker.journal = store.journal = Mistaken(store, self.seed, self.mistakes, core)
         users = Users(runtime, store, UserSettings(loopback_users=()))
         server = Server(runtime, broker, users, AmqpSettings(**self._of("AMQP")))
         peers = [f"{other.ports.ip}:{GROUP_PORT}" for other in self._nodes]
@@ -96,6 +103,14 @@ class ClusterHost(BrokerHost):
 
         self.node.world.soon(process.owner, server.stop, lambda: process.spawn(leave()))
         return True
+
+    def send_nonsense(self, number: int) -> Callable[[], None] | None:
+        core, process = self.core, self.node.process
+        if core is None or process is None or not self.serves:
+            return None
+        rng = random.Random(f"{self.seed} nonsense {number}")
+        self.node.world.soon(process.owner, send_nonsense, core, rng)
+        return lambda: None
 
     @property
     def serves(self) -> bool:

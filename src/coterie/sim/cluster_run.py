@@ -41,7 +41,9 @@ class ClusterSimulation(BrokerSimulation):
         hosts = {}
         for name in names:
             nodes.append(Node(self.world, self.fabric, name))
-            hosts[name] = ClusterHost(nodes[-1], dict(self.plan.stack), nodes)
+            host = hosts[name] = ClusterHost(nodes[-1], dict(self.plan.stack), nodes)
+            mistakes = self.plan.channel.get("mistakes")
+            host.seed, host.mistakes = self.plan.seed, mistakes if isinstance(mistakes, float) else 0.0
         return hosts
 
     def _play(self) -> None:

@@ -129,4 +129,37 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         new='        "leases": [],',
         seed=1,
     ),
+    Mutation(
+        name="cluster-void-is-fatal",
+        profile="cluster",
+        property="B15",
+        what="only what is malformed is survived: any other failure of an event makes the brokers leave",
+        module="coterie.cluster.core",
+        old="        except Exception:\n            answer = self.voids.add",
+        new="        except PeerError:\n            answer = self.voids.add",
+    ),
+    Mutation(
+        name="cluster-void-is-half-done",
+        profile="cluster",
+        property="B12",
+        what="what a failed event did until then stays, in memory and on disk",
+        module="coterie.broker.journal",
+        old=(
+            "                self._undo(notes)\n            finally:\n                if store is not None:\n"
+            "                    store.cut(mark)\n"
+        ),
+        new=(
+            "                del self._notes[notes:]\n            finally:\n                if store is not None:\n"
+            "                    store.unmark(mark)\n"
+        ),
+    ),
+    Mutation(
+        name="cluster-void-is-stored",
+        profile="cluster",
+        property="B1",
+        what="what a failed event told the store stays there",
+        module="coterie.broker.journal",
+        old="                    store.cut(mark)\n",
+        new="                    store.unmark(mark)\n",
+    ),
 )

@@ -36,7 +36,7 @@ CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
 DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 """What is done to queues that are not replicated."""
 RULES = (
-    "given", "given.redelivered", "promise", "promise.disk", "replica", "replica.updated",
+    "given", "given.redelivered", "promise", "promise.disk", "void", "replica", "replica.updated",
     "serving.joining", "serving.serving", "serving.stranded",
     "lease.acquire", "lease.read", "lease.retire", "lease.release", "lease.take", "lease.end",
     "home.given", "home.refused", "home.missing", "own.given",
@@ -99,6 +99,7 @@ def cluster_plan(seed: int) -> Plan:
             "homes": homes,
             "own": bool(own),
             "leases": leased,
+            "mistakes": random.Random(f"cluster/{seed}/mistakes").choice((0.0, 0.0, 0.0, 0.01, 0.05)),
         },
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
@@ -109,6 +110,7 @@ def cluster_plan(seed: int) -> Plan:
             [
                 *_faults(rng, seed, [*brokers, *late], clients, begin, quiet_at),
                 *_blackout(seed, brokers, begin, quiet_at),
+                *_hostile(seed, brokers, begin, quiet_at),
             ],
             key=lambda fault: fault.at,
         ),
@@ -130,6 +132,15 @@ def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[F
     ]
     others = (broker for broker in brokers if broker != quick)
     return [*(Fault(at - 0.4, "slow_disk", [broker], 0.4, values={"factor": slow}) for broker in others), *faults]
+
+
+def _hostile(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """Now and then a broker sends what makes no sense."""
+    rng = random.Random(f"cluster/{seed}/hostile")
+    return [
+        Fault(rng.uniform(begin, end - 0.5), "hostile", [rng.choice(brokers)], 0.0, values={"number": float(number)})
+        for number in range(rng.choice((0, 0, 3, 10)))
+    ]
 
 
 def _faults(

@@ -1,0 +1,101 @@
+"""Events that nobody can carry out, in a simulated cluster: because of mistakes in the code, or as sent by peers.
+
+A mistake that nobody knows of is one that some event meets half-way: so some events, which are told by their places in
+the log and so are the same at every broker, fail at some step inside. What peers send is what an altered, truncated or
+foreign event may be.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from coterie.broker.journal import Journal
+from coterie.cluster.local_messages import Asked
+from coterie.cluster.wire import Kind
+
+if TYPE_CHECKING:
+    from coterie.broker.storage import Store
+    from coterie.cluster.core import Core
+
+R = TypeVar("R")
+STEPS = 30
+"""At one of so many an event fails, or at its end."""
+
+
+class Mistake(Exception):
+    """One that nobody knows of."""
+
+
+class Mistaken(Journal):
+    """The journal of a broker in whose code there are mistakes."""
+
+    __slots__ = ("_aside", "_chance", "_core", "_left", "_seed")
+
+    def __init__(self, store: Store, seed: int, chance: float, core: Core) -> None:
+        super().__init__(store)
+        self._seed = seed
+        self._core = core
+        self._chance = chance
+        self._aside = False
+        self._left = 0
+        """Notes until the event fails; 0: it does not."""
+
+    def run(self, step: Callable[[], R]) -> R:
+        if self.on or self._aside:
+            return super().run(step)
+        core = self._core
+        place = f"{core.cluster} {core.era.view} {core.progress.epoch}.{core.progress.index}"
+        rng = random.Random(f"{self._seed} {place}")
+        self._left = rng.randint(1, STEPS) if rng.random() < self._chance else 0
+        try:
+            return super().run(lambda: self._whole(step))
+        finally:
+            self._left = 0
+
+    def _whole(self, step: Callable[[], R]) -> R:
+        result = step()
+        if self._left:  # which steps there are differs where a queue is at home: the verdict must not
+            raise Mistake
+        return result
+
+    def note(self, undo: Callable[..., object], *args: Any) -> None:
+        if self._left > 1 and not self._aside:
+            self._left -= 1
+            if self._left == 1:
+                raise Mistake
+        super().note(undo, *args)
+
+    def apart(self, step: Callable[[], object], what: str) -> bool:
+        aside, self._aside = self._aside, True
+        try:
+            return super().apart(step, what)
+        finally:
+            self._aside = aside
+
+
+def nonsense(rng: random.Random) -> tuple[Kind, bytes]:
+    """An event that a broker would never send."""
+    kind = rng.choice([*Kind])
+    number = rng.choice((0, 1, 2**31, 2**63 - 1, 2**64 - 1))
+    data = rng.choice(
+        (
+            b"", rng.randbytes(rng.randint(1, 60)), number.to_bytes(8, "big") * rng.randint(1, 4), b"[" * 3000,
+            b'{"queue":%d,"number":-1,"tag":5,"flags":[1,{}],"limit":"x"}' % number,
+            b'{"vhost":"/","do":"DeclareQueue","name":["q"],"flags":[],"args":7}',
+            b'{"vhost":"/","do":"SetLimit","name":"max-queues","value":"many"}',
+            b'{"do":"record","kind":"user","key":"u","record":{"tags":[],"permissions":{"/":["("]},"limits":{}}}',
+            b'{"do":"no such thing"}', b'{"queue":[],"step":{"do":"acquire"}}', b'{"cut":["a",{}],"queues":[[]]}',
+        )
+    )  # fmt: skip
+    return kind, data
+
+
+def send_nonsense(core: Core, rng: random.Random) -> None:
+    """As an event of this broker; or as a word about members, which has no number."""
+    kind, data = nonsense(rng)
+    if kind < Kind.STATUS:
+        core.sending.send(kind, (data,), Asked(b""))
+    else:
+        core.sending.multicast(kind, data)
