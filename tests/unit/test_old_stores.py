@@ -10,10 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from broker_rig import Rig, Shelf
 from cluster_rig import Cluster, Host
 
 from coterie.broker.broker import Broker
 from coterie.broker.queue import Queue
+from coterie.broker.records import key_of
 from coterie.broker.store import LogStore
 from coterie.sim.clock import World
 from coterie.sim.disk import _File
@@ -78,3 +80,56 @@ def test_a_cluster_that_was_stopped_by_them_starts_again() -> None:
     assert hosts[0].confirmed == ["more"]
     cluster.check_alike("plain")
     cluster.check_alike("dead")
+
+
+NONSENSE: dict[tuple[str, str], dict[str, Any]] = {
+    ("queue", key_of("/", "long")): {
+        "auto_delete": False, "incarnation": 1,
+        "arguments": {
+            "x-max-priority": "high", "x-message-ttl": -5, "x-overflow": 7, "x-last-value-key": "k" * 300,
+            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "k" * 256, "n": 2**70, "k" * 256: 1,
+        },
+    },
+    ("queue", key_of("/", "none")): {"auto_delete": False, "incarnation": "x", "arguments": {}},
+    ("queue", key_of("/", "decimal")): {"auto_delete": 0, "incarnation": 2, "arguments": {"a": {"!decimal": "x"}}},
+    ("exchange", key_of("/", "kind")): {"kind": "nonsense", "auto_delete": False, "internal": False, "arguments": {}},
+    ("exchange", key_of("/", "alternate")): {
+        "kind": "fanout", "auto_delete": False, "internal": False, "arguments": {"alternate-exchange": 5},
+    },
+    ("binding", key_of("/", "amq.headers", "queue", "long", "", '{"x-match": 5}')): {},
+    ("binding", key_of("/", "amq.topic", "queue", "long", "k" * 256, "{}")): {},
+    ("binding", key_of("/", "amq.topic", "queue", "long", "k", "nonsense")): {},
+    ("policy", key_of("/", "pattern")): {
+        "pattern": "(", "definition": {"max-length": 1}, "apply_to": "all", "priority": 0,
+    },
+    ("policy", key_of("/", "part")): {
+        "pattern": "^long", "definition": {"max-length": 7, "dead-letter-routing-key": "k" * 256, "no": 1},
+        "apply_to": "all", "priority": 2**80,
+    },
+    ("policy", key_of("/", "good")): {
+        "pattern": "^long", "definition": {"max-length": 7, "dead-letter-routing-key": "k" * 256, "no": 1},
+        "apply_to": "all", "priority": 1,
+    },
+    ("vhost-limit", key_of("/", "max-queues")): {"value": "many"},
+    ("vhost-limit", key_of("/", "nothing")): {"value": 3},
+    ("replica", key_of("/", "long")): {"queue": 1, "source": 5},
+}  # fmt: skip
+
+
+def test_records_that_make_no_sense_are_left_out_as_far_as_they_make_none() -> None:
+    store = Shelf()
+    store.at_once = True
+    store.records.update(NONSENSE)
+    rig = Rig(store=store)
+    vhost = rig.vhost
+    assert [*vhost.queues] == ["long"]
+    queue = vhost.queues["long"]
+    assert queue.spec.arguments == {"x-message-ttl": 0, "x-dead-letter-exchange": ""}
+    assert (queue.kind, queue.limits.max_length, queue.limits.dead_key) == ("fifo", 7, None)
+    assert [*vhost.policies] == ["good"]
+    assert "kind" not in vhost.exchanges
+    assert vhost.exchange("alternate").alternate is None
+    assert (vhost.binding_count, vhost.limits) == (0, {})
+    rig.publish("a", key="long", delivery_mode=2)
+    rig.run(0.1)
+    assert queue.counters.expired == 1

@@ -97,6 +97,7 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.ready",
         old="    lane.extendleft(reversed(back))",
         new="    lane.extend(back)",
+        seed=1,
     ),
     Mutation(
         name="graveyard-loses-a-letter",

@@ -3,7 +3,8 @@
 They publish persistent and transient messages, with confirms and in transactions, to queues of every kind; they consume
 with a changing prefetch and accept, refuse, give back or keep what they get; they purge and delete queues, close
 channels and connections. Meanwhile the broker is killed, loses power or is stopped, connections break, the disk is
-slow or full. In the end everything is consumed, and what was confirmed must have been found.
+slow or full. In some runs one more client is hostile (`hostile_client`). In the end everything is consumed, and what
+was confirmed must have been found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The profile `cluster`: three or five brokers that are one, and clients that do everything on any of them.
 
 What clients do is as in the profile `broker`; and readers lease messages of some queues, read them from any broker,
-retire them, crash, and take over. More brokers may join later. Brokers are killed, lose power, are stopped
+retire them, crash, and take over. In some runs one more client is hostile (`hostile_client`), or brokers have lived
+so long that they have counted beyond 32 bits. More brokers may join later. Brokers are killed, lose power, are stopped
 and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
 power fails for all of them. In the end all brokers serve, everything is consumed, and what was confirmed must have been
 found.
