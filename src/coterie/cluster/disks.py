@@ -84,6 +84,8 @@ class Disks:
             self._later = None
         store, index, waiting = self._core.broker.store, self._core.progress.index, [*self._waiting]
         self._waiting.clear()
+        if self._core.traced is not None:
+            self._core.traced.logged(index)
         store.when_synced(store.written(), partial(self._synced, self._life, index, waiting))
 
     def _synced(self, life: int, index: int, tell: Iterable[Address]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.cluster import chain, wire
 from coterie.cluster.forget import CHANGED, refusal
 from coterie.cluster.own_store import NOTHING, take_marks
+from coterie.cluster.update import Update
 from coterie.cluster.voters import Beginning, Era, Progress, Status, decide, unlike
 from coterie.cluster.wire import Kind
 from coterie.errors import PeerError
@@ -31,10 +32,15 @@ class Standing:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._statuses: dict[Address, Status] = {}
+        self._said = False
+        """In this view: that we serve."""
+        self.refused = False
+        """In this view we were: that says more than what we wait for."""
 
     def view_changed(self) -> None:
         """What was said in the view before does not count."""
         self._statuses.clear()
+        self._said = self.refused = False
 
     def send_status(self) -> None:
         core = self._core
@@ -42,7 +48,7 @@ class Standing:
         status = Status(
             core.progress, core.cluster, core.voters, core.settings.size, live, core.damaged, core.updating,
             core.broker.empty, core.versions.newest, core.versions.spoken, core.settings.dispatch, core.era,
-            core.chain.hex(), *(NOTHING if live or core.updating else core.content),
+            core.chain.hex(), *(NOTHING if live or core.updating else core.content), core.serves,
         )  # fmt: skip
         core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
 
@@ -71,10 +77,11 @@ class Standing:
     def _status(self, sender: Address, status: Status) -> None:
         core = self._core
         if core.serves:
-            if sender != core.us and sender not in core.in_step:
+            if sender != core.us and sender not in core.in_step and not status.serving:
                 why = unlike(status, core.cluster, core.settings.dispatch, core.versions.spoken)
                 if why:
                     log.error("a broker is refused", broker=sender, why=why)
+                    self._say_that_we_serve()
                 if core.in_step[0] == core.us:
                     if why:
                         core.words.refuse(sender, why)
@@ -89,10 +96,16 @@ class Standing:
             found = decide(members, self._statuses)
             if isinstance(found, Beginning):
                 self._begin(found)
-            elif not core.way_back.take():
+            elif not core.way_back.take() and not self.refused:
                 core.why = found.why
                 log.info("the cluster waits", why=found.why)
                 core.told_of_change()
+
+    def _say_that_we_serve(self) -> None:
+        """Brokers of another cluster must not wait for what we would have to say if we did not."""
+        if not self._said:
+            self._said = True
+            self.send_status()
 
     def _begin(self, found: Beginning) -> None:
         """Enough have come together, and all of them have decided the same."""
@@ -119,7 +132,7 @@ class Standing:
         elif core.us in found.refused:
             core.refused(found.refused[core.us])
         else:
-            assert core.update is not None
+            core.update = core.update or Update(core)  # another cluster may have refused us
             core.update.from_here()
         if core.us == found.source:
             for member in core.channel.view.members:

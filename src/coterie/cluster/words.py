@@ -15,6 +15,8 @@ from coterie.cluster.remote_replies import WORDS as REPLIES
 from coterie.cluster.reports import life_of
 from coterie.cluster.update import UPDATE
 from coterie.cluster.whereabouts import WHERE
+from coterie.cluster.wire import decode_json, encode_json
+from coterie.errors import PeerError
 from coterie.group.channel import BufferFull, ChannelClosed
 from coterie.log import Log
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 log = Log(__name__)
 DISK, PING, PONG, APPLIED, REFUSED = 1, 2, 3, 10, 12
 WHY_MAX = 1000
-"""Bytes of a reason that are shown."""
+"""Characters of a reason that are shown."""
 _SHORT = struct.Struct(">BQQ")
 """What, a number, and of a report the life that it is of."""
 
@@ -69,7 +71,8 @@ class Words:
 
     def refuse(self, member: Address, why: str) -> None:
         """It wants to join, and may not."""
-        self.send(member, bytes((REFUSED,)) + why.encode())
+        told = {"cluster": self._core.cluster, "why": why}
+        self.send(member, bytes((REFUSED,)) + encode_json(told))
 
     def heard(self, sender: Address, data: memoryview) -> None:
         """Raises whatever a part of an update raises: without it there is no way on."""
@@ -87,14 +90,26 @@ class Words:
             elif what == WHERE:
                 core.whereabouts.heard(sender, data[1:])
             elif what == REFUSED:
-                if not core.serves and sender in core.channel.view.members:
-                    core.refused(bytes(data[1 : 1 + WHY_MAX]).decode(errors="replace"))
+                self._refused(sender, decode_json(data[1:]))
             elif what in REPLIES:
                 core.replies.heard(sender, data)
             else:
                 self._short(sender, *_SHORT.unpack(data))
-        except struct.error as error:
+        except (struct.error, PeerError) as error:
             log.error("a word between brokers that cannot be read", sender=sender, error=error)
+
+    def _refused(self, sender: Address, told: object) -> None:
+        core = self._core
+        if core.serves or sender not in core.channel.view.members or not isinstance(told, dict):
+            return
+        why = str(told.get("why"))[:WHY_MAX]
+        if core.cluster in ("", told.get("cluster")) or core.update is None:
+            core.refused(why)
+        elif core.update.put_off():  # by another cluster: ours may serve in the same view
+            core.standing.refused = True
+            core.why = f"another cluster refuses this broker: {why}"
+            log.error("another cluster refuses this broker", why=why)
+            core.told_of_change()
 
     def _short(self, sender: Address, what: int, number: int, life: int) -> None:
         core = self._core
