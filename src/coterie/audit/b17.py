@@ -52,8 +52,8 @@ class Disk:
 class State:
     disks: dict[str, Disk] = field(default_factory=dict)
     """By incarnation."""
-    voters: dict[str, list[str]] = field(default_factory=dict)
-    """As each incarnation knew them last."""
+    voters: dict[str, list[tuple[int, list[str]]]] = field(default_factory=dict)
+    """By incarnation: from which event of the cluster's log on who voted. Later ones may take events back."""
     relied: dict[tuple[str, str, int], tuple[int, Event]] = field(default_factory=dict)
     """By who promised, on whom and which life it relied: the furthest event (causal: the first that is not true)."""
     lives: Lives = field(default_factory=Lives)
@@ -82,8 +82,10 @@ class DurableFirst(Property[State]):
         if kind in LIFE_KINDS:
             state.lives.note(event)
         elif kind == "serving":
-            voters = event.data.get("voters")
-            state.voters[who] = [str(voter).partition("#")[0] for voter in voters] if isinstance(voters, list) else []
+            voters, number = event.data.get("voters"), event.data.get("number")
+            if isinstance(voters, list):
+                said = [str(voter).partition("#")[0] for voter in voters]
+                state.voters.setdefault(who, []).append((number if isinstance(number, int) else 0, said))
         elif kind == "promise":
             self._promise(state, event, who)
         else:
@@ -97,8 +99,11 @@ class DurableFirst(Property[State]):
                 self._generation(state, event, who, disk, number)
 
     def _promise(self, state: State, event: Event, who: str) -> None:
-        number, rests, voters = event.data.get("number"), event.data.get("rests"), state.voters.get(who)
-        if not isinstance(number, int) or not isinstance(rests, dict) or not voters:
+        number, rests = event.data.get("number"), event.data.get("rests")
+        if not isinstance(number, int) or not isinstance(rests, dict):
+            return
+        voters = _voters(state, who, number)
+        if not voters:
             return
         named = {member.partition("#")[0] for member in rests}
         those = sum(voter in named for voter in voters)
@@ -145,6 +150,12 @@ class DurableFirst(Property[State]):
                 if _durable(state, *key[1:]) < number:
                     self._false(state, key, number, event)
         return state.found.close()
+
+
+def _voters(state: State, who: str, number: int) -> list[str]:
+    """Those of that event: whoever votes from a later one on was not asked."""
+    said = state.voters.get(who, [])
+    return next((voters for first, voters in reversed(said) if first <= number), said[0][1] if said else [])
 
 
 def _durable(state: State, member: str, life: int) -> int:

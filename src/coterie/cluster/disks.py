@@ -108,6 +108,13 @@ class Disks:
     def lost(self, member: Address) -> None:
         self._reports.lost(member, self._core.progress.epoch)
 
+    def voters_changed(self) -> None:
+        """At this place of the log: of what comes from here on another majority must have it on disk, also of what
+        brokers have reported that are ahead of us."""
+        pending = self._core.pending
+        pending.on_disk = min(pending.on_disk, self._core.progress.index - 1)
+        self._count()
+
     def _count(self) -> None:
         core = self._core
         by_name = {member.name: index for member, index in self.upto.items() if member in core.in_step}

@@ -92,6 +92,8 @@ class Standing:
             core.update.from_here()
         self._statuses[sender] = status
         members = core.channel.view.members
+        if any(each.serving and core.cluster in ("", each.cluster) for each in self._statuses.values()):
+            return  # they bring this broker up to date
         if all(member in self._statuses for member in members):
             found = decide(members, self._statuses)
             if isinstance(found, Beginning):
@@ -191,6 +193,7 @@ class Standing:
         if there and voters == list(core.voters) and name not in core.voters:
             core.voters = tuple(sorted((*core.voters, name)))
             core.advance(Kind.VOTER, sender, name.encode())
+            core.disks.voters_changed()
             log.info("a broker votes from now on", name=name)
             core.members_changed()
         if sender == core.us:
@@ -206,6 +209,7 @@ class Standing:
             if sender.name == name:
                 core.franchise.resigned.add(sender)
             core.advance(Kind.FORGET, sender, name.encode())
+            core.disks.voters_changed()
             core.disks.awaited_by(sender)
             core.voters_changed()
             log.warning("a voter is forgotten", name=name, by=sender)

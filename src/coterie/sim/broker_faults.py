@@ -140,6 +140,9 @@ class BrokerInjector:
             case "disk_tear":
                 platter.tear = True
                 return lambda: setattr(platter, "tear", False)
+            case "hung_sync":
+                platter.hangs_until = self._world.time + fault.duration
+                return lambda: setattr(platter, "hangs_until", 0.0)
             case "slow_disk":
                 platter.latency, platter.sync_latency = (each * values["factor"] for each in self._speed)
                 return lambda: self._quick_again(platter)
