@@ -139,8 +139,10 @@ KINDS: dict[str, str] = {
     "recovered": "what a restart found: clean, damage and data.queues; then for each queue its positions, data.next "
     "and data.redelivered",
     "synced": "everything up to `last` of the store's log is durable",
-    "generation": "data.number of a store that is replaced: data.state begun, whole (from here on it counts) or "
-    "dropped; `last`: how far the log has come",
+    "generation": "data.number of a store that is replaced: data.state opened (at a start), begun, filled, whole "
+    "(from here on it counts) or dropped; `last`: how far the log has come",
+    "logged": "a clustered broker's store was told everything up to event data.number of the cluster's log, and its "
+    "own log goes up to `last`; data.life: of which life of the store that is",
     "queue": "a queue was declared (data.type, data.durable) or deleted; data.state",
     "client": "a channel or consumer was opened or closed; data.what, data.state, data.channel, data.tag",
     "publish": "messages of one channel were routed to `queue`, or to none; data.channel, data.numbers, "
@@ -170,7 +172,8 @@ KINDS: dict[str, str] = {
     "data.voters, data.updated: it got its state from another broker",
     "given": "a clustered broker hands messages to a client; data.redelivered, data.sums",
     "read": "messages go to somebody who reads them in bulk; data.sums; data.holder, or data.lease: by which lease",
-    "promise": "a client is told that what it asked for was done; data.number: that it is on disk up to this event",
+    "promise": "a client is told that what it asked for was done; data.number: that it is on disk up to this event, "
+    "data.rests: {address: life} of the brokers that have said so",
     "owner": "a queue changed hands",
     "credit": "a consumer's credit changed",
     "wiring": "queues, exchanges or bindings changed",

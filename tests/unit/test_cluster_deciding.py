@@ -132,11 +132,26 @@ def test_without_those_that_are_refused_there_must_be_a_majority_all_the_same() 
     assert "cluster.dispatch is not the same everywhere: credit, ownership" in found.why
 
 
-def test_of_two_whole_clusters_that_meet_the_one_of_the_oldest_begins() -> None:
-    other = Status(Progress(9, 9), "y", ("d",), 1, False, empty=False)
-    found = decide((D, A, B), {A: status(4, 10), B: status(4, 10), D: other})
+LONE = Status(Progress(9, 9), "y", ("d",), 1, False, empty=False)
+
+
+def test_of_two_whole_clusters_that_meet_the_larger_one_begins() -> None:
+    found = decide((D, A, B), {A: status(4, 10), B: status(4, 10), D: LONE})
     assert isinstance(found, Beginning)
-    assert (found.source, found.cluster, set(found.refused)) == (D, "y", {A, B})
+    assert (found.cluster, set(found.refused)) == ("x", {D})
+
+
+def test_another_cluster_that_serves_already_keeps_nobody_waiting() -> None:
+    found = decide((D, A, B), {A: status(4, 10), B: status(4, 10), D: replace(LONE, serving=True)})
+    assert isinstance(found, Beginning)
+    assert (found.cluster, set(found.refused)) == ("x", {D})
+
+
+def test_nothing_begins_beside_others_of_the_same_cluster_that_serve() -> None:
+    serving = replace(status(5, 20), serving=True)
+    assert isinstance(decide((A, B, C, D), {A: serving, B: status(4, 9), C: status(4, 9), D: LONE}), Beginning)
+    assert isinstance(decide((A, B, C), {A: serving, B: status(4, 9), C: status(4, 9)}), Waiting)
+    assert isinstance(decide((A, B), {A: serving, B: status(0, 0)}), Waiting)
 
 
 def test_a_new_cluster_begins_without_one_that_is_set_up_otherwise_if_there_are_enough() -> None:

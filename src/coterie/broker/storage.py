@@ -132,9 +132,9 @@ class Store(QueueObserver, ABC):
         clear()
 
     def whole(self, done: Callable[[], None]) -> None:
-        """What it was told since `renew` is all that there is, and synced: from here on the next start finds that, and
-        the old may go. Then `done`; never, if it is renewed or recovered before."""
-        done()
+        """What it was told since `renew` is all that there is. Once that is synced, the next start finds it, and the
+        old may go. Then `done`; never, if it is renewed or recovered before."""
+        self.when_synced(self.written(), done)
 
     @property
     def keeps_old(self) -> bool:

@@ -648,6 +648,7 @@ class Core(Receiver):
     def refused(self, why: str) -> None:
         """The others go on without this broker: it belongs elsewhere, or is set up otherwise."""
         self.update = None
+        self.standing.refused = True
         self.why = f"the cluster refuses this broker: {why}"
         log.error("the cluster refuses this broker", why=why)
         self.told_of_change()

@@ -84,6 +84,8 @@ class Disks:
             self._later = None
         store, index, waiting = self._core.broker.store, self._core.progress.index, [*self._waiting]
         self._waiting.clear()
+        if self._core.traced is not None:
+            self._core.traced.logged(index)
         store.when_synced(store.written(), partial(self._synced, self._life, index, waiting))
 
     def _synced(self, life: int, index: int, tell: Iterable[Address]) -> None:
@@ -105,6 +107,13 @@ class Disks:
 
     def lost(self, member: Address) -> None:
         self._reports.lost(member, self._core.progress.epoch)
+
+    def voters_changed(self) -> None:
+        """At this place of the log: of what comes from here on another majority must have it on disk, also of what
+        brokers have reported that are ahead of us."""
+        pending = self._core.pending
+        pending.on_disk = min(pending.on_disk, self._core.progress.index - 1)
+        self._count()
 
     def _count(self) -> None:
         core = self._core

@@ -239,12 +239,7 @@ class Filling:
         if not self._left:
             self._said = True
             self._core.save()
-            store = self._core.broker.store
-            store.when_synced(store.written(), self._on_disk)
-
-    def _on_disk(self) -> None:
-        """The new store takes the place of the old one: only then may anybody count on it."""
-        if not self._over:
+            # The new store takes the place of the old one: only then may anybody count on it.
             self._core.broker.store.whole(self._is_whole)
 
     def _is_whole(self) -> None:

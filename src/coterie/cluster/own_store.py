@@ -20,6 +20,7 @@ from zlib import crc32
 
 from coterie.broker.broker import CLUSTER
 from coterie.cluster.snapshot import outline
+from coterie.cluster.update import Update
 from coterie.log import Log
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class WayBack:
             log.warning("the update cannot be completed: this broker goes back to what it had")
             self.under_way = True
             core.begin_anew("this broker goes back to what it had before its update")
+            core.update = Update(core)  # of the one that failed nothing stays
             core.broker.go_back(self._recovered)
         return self.under_way
 

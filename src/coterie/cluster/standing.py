@@ -15,6 +15,7 @@ from coterie.broker.journal import NO_VERDICT
 from coterie.cluster import chain, wire
 from coterie.cluster.forget import CHANGED, refusal
 from coterie.cluster.own_store import NOTHING, take_marks
+from coterie.cluster.update import Update
 from coterie.cluster.voters import NUMBER_MAX, Beginning, Era, Progress, Status, decide, unlike
 from coterie.cluster.wire import Kind, Malformed
 from coterie.group.members import Address
@@ -45,10 +46,15 @@ class Standing:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._statuses: dict[Address, Status] = {}
+        self._said = False
+        """In this view: that we serve."""
+        self.refused = False
+        """In this view we were: that says more than what we wait for."""
 
     def view_changed(self) -> None:
         """What was said in the view before does not count."""
         self._statuses.clear()
+        self._said = self.refused = False
 
     def send_status(self) -> None:
         core = self._core
@@ -57,7 +63,7 @@ class Standing:
             core.progress, core.cluster, core.voters, core.settings.size, live, core.damaged, core.updating,
             core.broker.empty, core.versions.newest, core.versions.spoken, core.settings.dispatch, core.era,
             core.chain.hex(), *(NOTHING if live or core.updating else core.content), core.time.now(),
-            core.stepping.unwell,
+            core.stepping.unwell, core.serves,
         )  # fmt: skip
         core.stepping.said(status.unwell)
         core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
@@ -106,10 +112,11 @@ class Standing:
     def _status(self, sender: Address, status: Status) -> None:
         core = self._core
         if core.serves:
-            if sender != core.us and sender not in core.in_step:
+            if sender != core.us and sender not in core.in_step and not status.serving:
                 why = unlike(status, core.cluster, core.settings.dispatch, core.versions.spoken)
                 if why:
                     log.error("a broker is refused", broker=sender, why=why)
+                    self._say_that_we_serve()
                 elif status.unwell:
                     log.warning("a broker waits for its disk before it is updated", broker=sender)
                 if core.in_step[0] == core.us:
@@ -122,14 +129,22 @@ class Standing:
             core.update.from_here()
         self._statuses[sender] = status
         members = core.channel.view.members
+        if any(each.serving and core.cluster in ("", each.cluster) for each in self._statuses.values()):
+            return  # they bring this broker up to date
         if all(member in self._statuses for member in members):
             found = decide(members, self._statuses)
             if isinstance(found, Beginning):
                 self._begin(found)
-            elif not core.way_back.take():
+            elif not core.way_back.take() and not self.refused:
                 core.why = found.why
                 log.info("the cluster waits", why=found.why)
                 core.told_of_change()
+
+    def _say_that_we_serve(self) -> None:
+        """Brokers of another cluster must not wait for what we would have to say if we did not."""
+        if not self._said:
+            self._said = True
+            self.send_status()
 
     def _begin(self, found: Beginning) -> None:
         """Enough have come together, and all of them have decided the same."""
@@ -159,7 +174,7 @@ class Standing:
         elif core.us in found.refused:
             core.refused(found.refused[core.us])
         elif not self._statuses[core.us].unwell:
-            assert core.update is not None
+            core.update = core.update or Update(core)  # another cluster may have refused us
             core.update.from_here()
         if core.us == found.source:
             for member in core.channel.view.members:
@@ -220,6 +235,7 @@ class Standing:
         if there and voters == list(core.voters) and name not in core.voters:
             core.voters = tuple(sorted((*core.voters, name)))
             core.advance(Kind.VOTER, sender, name.encode())
+            core.disks.voters_changed()
             log.info("a broker votes from now on", name=name)
             core.members_changed()
         if sender == core.us:
@@ -235,6 +251,7 @@ class Standing:
             if sender.name == name:
                 core.franchise.resigned.add(sender)
             core.advance(Kind.FORGET, sender, name.encode())
+            core.disks.voters_changed()
             core.disks.awaited_by(sender)
             core.voters_changed()
             log.warning("a voter is forgotten", name=name, by=sender)

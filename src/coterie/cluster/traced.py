@@ -16,6 +16,7 @@ from coterie.broker.journal import NO_VERDICT
 from coterie.broker.leases import Lease
 from coterie.broker.traced import name_of, pairs
 from coterie.cluster.consumers import Getter, Subscriber
+from coterie.cluster.reports import life_of
 from coterie.cluster.snapshot import outline
 from coterie.trace import Json
 
@@ -114,9 +115,19 @@ class ClusterTrace:
             vhost=None if queue.vhost.name == "/" else queue.vhost.name,
         )  # fmt: skip
 
+    def logged(self, index: int) -> None:
+        """All that events up to this one have made of the store is in the store's log."""
+        core = self._core
+        self._trace.emit("logged", number=index, life=life_of(core, core.us), last=core.broker.store.written())
+
     def promised(self, index: int) -> None:
         """A client is about to hear that what it asked for has been done; `index`: that it is on disk up to there."""
-        self._trace.emit("promise", number=index or None)
+        rests: dict[str, Json] | None = None
+        if index:
+            core = self._core
+            said = (member for member, upto in core.disks.upto.items() if upto >= index and member in core.in_step)
+            rests = {str(member): life_of(core, member) for member in said}
+        self._trace.emit("promise", number=index or None, rests=rests)
         self._trace.flush()
 
 

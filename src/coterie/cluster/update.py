@@ -125,12 +125,26 @@ class Update:
         self.complete = False
         """Events are applied as they come again."""
         self._all_here = False
+        self._put_off = False
+        """Nobody is likely to bring it: nothing is kept for it."""
+        self._offered = False
+        """Somebody has brought it."""
+
+    def put_off(self) -> bool:
+        """All that is heard may be of another cluster. Should ours bring an update after all, it is asked for again."""
+        if not self._offered:
+            self._put_off = True
+            self.keeps = False
+            self._kept.clear()
+        return self._put_off
 
     def keep(self, place: Place, sender: Address, data: bytes) -> None:
         self._kept.append((place, sender, data))
 
     def from_here(self) -> None:
         """The state that we get, or have got already, is of this place of the log."""
+        if self._put_off:
+            return
         self._kept.clear()
         self.keeps = not self.complete
         if self._all_here:
@@ -177,6 +191,11 @@ class Update:
         core = self._core
         outline: snapshot.Json = wire.decode_json(data)
         if outline["view"] != str(core.channel.view.id):
+            return
+        self._offered = True
+        if self._put_off:
+            self._put_off = False
+            core.standing.send_status()
             return
         self._source, self._outline = sender, outline
         goal = Progress(outline["epoch"], outline["kept"] if "kept" in outline else outline["index"])

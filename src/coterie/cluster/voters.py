@@ -93,6 +93,8 @@ class Status:
     """What time of the log it is to that broker."""
     unwell: bool = False
     """Its disk takes nothing: it is not to be updated."""
+    serving: bool = False
+    """It is in step, with a majority of its own cluster: only brokers of other clusters need to know."""
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -101,7 +103,7 @@ class Status:
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
             "dispatch": self.dispatch, "era": self.era.to_json(), "chain": self.chain, "content": self.content,
             "marks": [[number, *marks] for number, marks in self.marks.items()], "time": self.time,
-            "unwell": self.unwell,
+            "unwell": self.unwell, "serving": self.serving,
         }  # fmt: skip
 
     @classmethod
@@ -140,6 +142,7 @@ class Status:
             _marks(raw.get("marks", [])),
             time,
             bool(raw.get("unwell")),
+            bool(raw.get("serving")),
         )
 
 
@@ -183,9 +186,11 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
 
     One that is of another cluster, or set up otherwise, keeps nobody waiting: whoever can begin without it does, and
     refuses it. Of one cluster only those can that have a majority of its voters. If several can begin all the same, it
-    is the first in the order of the view; but if none of them has ever been a cluster, nobody knows which is right.
+    is the one of which most voters are here, or the first in the order of the view; but if none of them has ever been
+    a cluster, nobody knows which is right. Another cluster may serve already, in the same view: that is its business.
     """
-    known = [statuses[member] for member in members if not statuses[member].damaged]
+    known = [statuses[member] for member in members if not statuses[member].damaged and not statuses[member].serving]
+    serving = {statuses[member].cluster for member in members if statuses[member].serving}
     clusters = [*dict.fromkeys(status.cluster for status in known if status.cluster)] or [""]
     begun: list[Beginning] = []
     waiting: list[Waiting] = []
@@ -198,19 +203,27 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
         versions = [status.version for status in known if (status.cluster, status.dispatch) == (cluster, dispatch)]
         found = {member: unlike(statuses[member], cluster, dispatch, max(versions, default=1)) for member in members}
         refused = {member: why for member, why in found.items() if why}
+        if cluster in serving or (not cluster and serving):
+            waiting.append(Waiting("others serve: this broker is to be brought up to date"))
+            continue
         answer = _decide([member for member in members if member not in refused], statuses)
         if isinstance(answer, Beginning):
             begun.append(replace(answer, refused=refused))
         else:
             waiting.append(answer)
     if begun and (clusters != [""] or len(begun) == 1):
-        return begun[0]
+        return max(begun, key=lambda each: _voters_of(each, members, statuses))
     if len(clusters) > 1:
         return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
     if len(kinds) > 1:
         settings = ", ".join(sorted(dispatch for _, dispatch in kinds))
         return Waiting(f"cluster.dispatch is not the same everywhere: {settings}")
     return waiting[0] if waiting else Waiting("the stores of all brokers that are here are damaged")
+
+
+def _voters_of(begun: Beginning, members: Iterable[Address], statuses: Mapping[Address, Status]) -> int:
+    here = {member.name for member in members if statuses[member].cluster == begun.cluster}
+    return len(here & {*begun.voters})
 
 
 def unlike(status: Status, cluster: str, dispatch: str, version: int) -> str:

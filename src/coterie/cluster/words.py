@@ -17,6 +17,7 @@ from coterie.cluster.remote_replies import WORDS as REPLIES
 from coterie.cluster.reports import life_of
 from coterie.cluster.update import UPDATE
 from coterie.cluster.whereabouts import WHERE
+from coterie.cluster.wire import decode_json, encode_json
 from coterie.group.channel import BufferFull, ChannelClosed
 from coterie.log import Log
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = Log(__name__)
 DISK, PING, PONG, APPLIED, REFUSED, ALARMS = 1, 2, 3, 10, 12, 13
 WHY_MAX = 1000
-"""Bytes of a reason that are shown."""
+"""Characters of a reason that are shown."""
 _SHORT = struct.Struct(">BQQ")
 """What, a number, and of a report the life that it is of."""
 
@@ -74,7 +75,8 @@ class Words:
 
     def refuse(self, member: Address, why: str) -> None:
         """It wants to join, and may not."""
-        self.send(member, bytes((REFUSED,)) + why.encode())
+        told = {"cluster": self._core.cluster, "why": why}
+        self.send(member, bytes((REFUSED,)) + encode_json(told))
 
     def heard(self, sender: Address, data: memoryview) -> None:
         """What cannot be read is nobody's trouble but its sender's."""
@@ -91,8 +93,7 @@ class Words:
             elif what == WHERE:
                 core.whereabouts.heard(sender, data[1:])
             elif what == REFUSED:
-                if not core.serves and sender in core.channel.view.members:
-                    core.refused(bytes(data[1 : 1 + WHY_MAX]).decode(errors="replace"))
+                self._refused(sender, decode_json(data[1:]))
             elif what in REPLIES:
                 core.replies.heard(sender, data)
             else:
@@ -101,6 +102,19 @@ class Words:
             raise
         except Exception:
             log.error("a word between brokers that cannot be read", sender=sender, error=traceback.format_exc())
+
+    def _refused(self, sender: Address, told: object) -> None:
+        core = self._core
+        if core.serves or sender not in core.channel.view.members or not isinstance(told, dict):
+            return
+        why = str(told.get("why"))[:WHY_MAX]
+        if core.cluster in ("", told.get("cluster")) or core.update is None:
+            core.refused(why)
+        elif core.update.put_off():  # by another cluster: ours may serve in the same view
+            core.standing.refused = True
+            core.why = f"another cluster refuses this broker: {why}"
+            log.error("another cluster refuses this broker", why=why)
+            core.told_of_change()
 
     def _short(self, sender: Address, what: int, number: int, life: int) -> None:
         core = self._core

@@ -145,6 +145,9 @@ class BrokerInjector:
             case "disk_error":
                 platter.failing = values["chance"]
                 return lambda: setattr(platter, "failing", 0.0)
+            case "hung_sync":
+                platter.hangs_until = self._world.time + fault.duration
+                return lambda: setattr(platter, "hangs_until", 0.0)
             case "slow_disk":
                 platter.latency, platter.sync_latency = (each * values["factor"] for each in self._speed)
                 return lambda: self._quick_again(platter)

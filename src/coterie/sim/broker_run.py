@@ -59,6 +59,11 @@ class BrokerSimulation:
             return {}
         return {BROKER: BrokerHost(Node(self.world, self.fabric, BROKER), dict(self.plan.stack))}
 
+    @property
+    def served(self) -> Mapping[str, BrokerHost]:
+        """Those that clients know."""
+        return self.hosts
+
     def _starts(self) -> int:
         """What a transient message does not outlive: another start of the broker."""
         return self.hosts[BROKER].node.incarnation
@@ -100,9 +105,9 @@ class BrokerSimulation:
                 continue
             node = self.nodes[name] = Node(world, self.fabric, name)
             if name.startswith(HOSTILE_NAME):
-                self._hostile[name] = HostileClient(name, node.boot(), self.hosts, self.memory.queues)
+                self._hostile[name] = HostileClient(name, node.boot(), self.served, self.memory.queues)
             else:
-                self.clients[name] = Client(name, node.boot(), self.memory, [*self.hosts])
+                self.clients[name] = Client(name, node.boot(), self.memory, [*self.served])
         for burst in plan.bursts:
             if burst.node in self.clients:
                 client = self.clients[burst.node]
@@ -148,7 +153,7 @@ class BrokerSimulation:
             for client in self.clients.values():
                 world.soon(client.runtime.owner, client.drain, queues if client.name == first else [])
             world.run(world.time + _SLICE)
-            calm = calm + 1 if all(host.empty for host in self.hosts.values()) else 0
+            calm = calm + 1 if all(host.empty for host in self.served.values()) else 0
         if calm < 2 and self.clients:
             self._complain_of_rest()
 

@@ -29,20 +29,24 @@ ACCOUNT_EVERY = 5
 class ClusterHost(BrokerHost):
     """A host, and the clustered broker that runs on it just now."""
 
-    def __init__(self, node: Node, settings: dict[str, dict[str, object]], nodes: Sequence[Node]) -> None:
-        """`nodes`: of the whole cluster; it may grow until the first start."""
+    def __init__(
+        self, node: Node, settings: dict[str, dict[str, object]], nodes: Sequence[Node], foreign: int = 0
+    ) -> None:
+        """`nodes`: of the whole cluster; it may grow until the first start. `foreign`: it belongs to another cluster,
+        of that size."""
         super().__init__(node, settings)
         self._nodes = nodes
         self.seed = 0
         self.mistakes = 0.0
         """Which part of all events meets a mistake in the code."""
+        self.foreign = foreign
         self.core: Core | None = None
 
     def start(self) -> None:
         if self.node.alive:
             return
         runtime = self._boot()
-        cluster = ClusterSettings(**self._of("CLUSTER"))
+        cluster = ClusterSettings(**self._of("CLUSTER") | ({"size": self.foreign} if self.foreign else {}))
         store = LogStore(runtime, StoreSettings(**self._of("STORE")))
         core = self.core = Core(runtime, cluster)
         broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER")

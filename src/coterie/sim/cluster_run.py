@@ -13,6 +13,7 @@ from coterie.sim.cluster_node import ClusterHost
 from coterie.sim.lease_readers import LeaseReader
 from coterie.sim.node import Node
 from coterie.sim.plan import Plan
+from coterie.sim.profile_cluster import FOREIGN
 from coterie.sim.result import Result
 from coterie.trace import Event, Json
 
@@ -39,17 +40,24 @@ class ClusterSimulation(BrokerSimulation):
         names = [str(name) for name in named if name in self.plan.members] if isinstance(named, list) else []
         nodes: list[Node] = []
         hosts = {}
+        foreign = [name for name in names if name.startswith(FOREIGN)]
         for name in names:
             nodes.append(Node(self.world, self.fabric, name))
-            host = hosts[name] = ClusterHost(nodes[-1], dict(self.plan.stack), nodes)
+            size = len(foreign) if name in foreign else 0
+            host = hosts[name] = ClusterHost(nodes[-1], dict(self.plan.stack), nodes, size)
             mistakes = self.plan.channel.get("mistakes")
             host.seed, host.mistakes = self.plan.seed, mistakes if isinstance(mistakes, float) else 0.0
         return hosts
 
+    @property
+    def served(self) -> Mapping[str, ClusterHost]:
+        """Clients know those alone, and they must all serve in the end."""
+        return {name: host for name, host in self.hosts.items() if not host.foreign}
+
     def _play(self) -> None:
         leased = self.plan.channel.get("leases")
         for queue in leased if isinstance(leased, list) else []:
-            reader = LeaseReader(self.world, self.hosts, str(queue), self.memory, self._complain_of_lease)
+            reader = LeaseReader(self.world, self.served, str(queue), self.memory, self._complain_of_lease)
             self._readers.append(reader)
             self.world.at(_READING, self.world.nature, reader.step)
         super()._play()
@@ -72,18 +80,32 @@ class ClusterSimulation(BrokerSimulation):
         return result
 
     def _complain_of_rest(self) -> None:
-        away = [f"{name}: {host.core.why}" for name, host in self.hosts.items() if host.core and not host.serves]
-        if away or not all(host.serves for host in self.hosts.values()):
+        away = [f"{name}: {host.core.why}" for name, host in self.served.items() if host.core and not host.serves]
+        if away or not all(host.serves for host in self.served.values()):
             self.result.violations.append(("B10", f"the faults are over, and not all brokers serve: {'; '.join(away)}"))
         else:
             super()._complain_of_rest()
+
+    def _look_at_strangers(self) -> None:
+        """Brokers of another cluster were neither taken in nor wiped."""
+        for name, host in self.hosts.items():
+            if host.foreign and host.core is not None and host.node.alive:
+                self.result.rules["foreign.refused"] += "another cluster" in host.core.why
+                clusters = {other.core.cluster for other in self.served.values() if other.core is not None}
+                if host.core.cluster in clusters:
+                    self.result.violations.append(("B17", f"{name} of another cluster was taken in"))
 
     def _emit_end(self) -> None:
         """Brokers that serve ask each other again and again whether they still do: at the end nobody does."""
         for host in self.hosts.values():
             if host.core is not None:
                 host.core.lease.stop()
-        live = [host.core.channel for host in self.hosts.values() if host.serves and host.core is not None]
+        live = [
+            host.core.channel
+            for host in self.hosts.values()
+            if host.core is not None and (host.serves or (host.foreign and host.node.alive))
+        ]
+        self._look_at_strangers()
         end = self.world.time + 2 * _HUSH
         self.world.run(self.world.time + _HUSH)
         while any(any(channel.stack.held().values()) for channel in live) and self.world.time < end:

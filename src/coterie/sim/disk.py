@@ -37,6 +37,8 @@ class Platter:
         """Bytes after which the disk is full."""
         self.latency = 0.0005
         self.sync_latency = 0.003
+        self.hangs_until = 0.0
+        """Syncs that are asked for before then end then."""
         self.tear = False
         """At a crash the last unsynced write may survive in part."""
         self.failing = 0.0
@@ -123,6 +125,7 @@ class SimDisk(Disk):
             file.safe = bytes(file.data)
             file.writes.clear()
 
+        self._due[name] = max(self._due.get(name, 0.0), self._platter.hangs_until)
         self._do((name,), self._platter.sync_latency, work, done)
 
     def truncate(self, name: str, size: int, done: Callable[[Exception | None], None]) -> None:

@@ -4,8 +4,9 @@ What clients do is as in the profile `broker`; and readers lease messages of som
 retire them, crash, and take over. In some runs one more client is hostile (`hostile_client`), or brokers have lived
 so long that they have counted beyond 32 bits. More brokers may join later. Brokers are killed, lose power, are stopped
 and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
-power fails for all of them. In the end all brokers serve, everything is consumed, and what was confirmed must have been
-found.
+power fails for all of them, and while they are brought up to date again some die once more; a sync hangs for longer
+than its broker is cut off; brokers of another cluster come along. In the end all brokers serve, everything is
+consumed, and what was confirmed must have been found.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ CLUSTER_FAULTS = (
     "crash", "crash", "stop", "pause", "partition", "partition", "one_way", "reset", "slow_disk", "disk_full",
     "disk_tear", "slow_receiver", "latency", "slow_link",
 )  # fmt: skip
+FOREIGN = "f"
+"""The names of brokers of another cluster begin with it."""
 CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
 DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 """What is done to queues that are not replicated."""
@@ -80,11 +83,13 @@ def cluster_plan(seed: int) -> Plan:
     reading = random.Random(f"cluster/{seed}/leases")
     leased = sorted(reading.sample(names, reading.choice((0, 1, 2))))
     life: dict[str, object] = {"numbers": reading.choice((2**32 - 1, 2**32 - 4))} if reading.random() < 0.3 else {}
+    hanging, meanwhile = _hang(seed, brokers, clients, names, timeout, begin)
+    strangers, of_strangers = _strangers(seed, brokers, late, begin, quiet_at)
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
         profile="cluster",
-        members=[*brokers, *late, *clients, *hostile],
+        members=[*brokers, *late, *strangers, *clients, *hostile],
         starts={name: rng.uniform(begin, quiet_at) for name in late},
         stack=[
             ("STORE", pick(rng, STORE)),
@@ -95,7 +100,7 @@ def cluster_plan(seed: int) -> Plan:
         ],
         channel={
             "queues": names,
-            "brokers": [*brokers, *late],
+            "brokers": [*brokers, *late, *strangers],
             "unbound": rng.random() < 0.2,
             "homes": homes,
             "own": bool(own),
@@ -105,13 +110,18 @@ def cluster_plan(seed: int) -> Plan:
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
-        bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more], key=lambda burst: burst.at),
+        bursts=sorted(
+            [*client_bursts(rng, clients, names, begin, quiet_at), *more, *meanwhile], key=lambda burst: burst.at
+        ),
         actions=by_time([*client_actions(rng, clients, names, begin, quiet_at), *deeds, *misdeeds]),
         faults=sorted(
             [
                 *_faults(rng, seed, [*brokers, *late], clients, begin, quiet_at),
                 *_blackout(seed, brokers, begin, quiet_at),
                 *_hostile(seed, brokers, begin, quiet_at),
+                *_restart(seed, brokers, begin, quiet_at),
+                *hanging,
+                *of_strangers,
             ],
             key=lambda fault: fault.at,
         ),
@@ -142,6 +152,66 @@ def _hostile(seed: int, brokers: list[str], begin: float, end: float) -> list[Fa
         Fault(rng.uniform(begin, end - 0.5), "hostile", [rng.choice(brokers)], 0.0, values={"number": float(number)})
         for number in range(rng.choice((0, 0, 3, 10)))
     ]
+
+
+def _restart(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """Now and then all die at once and come back one after the other, with stores that are equal, or one of which is
+    older; and as slow disks make the updates long, some die again in the midst of them."""
+    rng = random.Random(f"cluster/{seed}/restart")
+    if rng.random() >= 0.12:
+        return []
+    at, power = rng.uniform(begin + 0.5, end - 1.2), float(rng.random() < 0.5)
+    faults = [
+        Fault(at, "crash", [broker], rng.uniform(0.05, 0.3), values={"power": power, "silent": 0.0})
+        for broker in brokers
+    ]
+    if rng.random() < 0.5:
+        faults.append(Fault(at - 0.3, "slow_disk", [rng.choice(brokers)], 0.3, values={"factor": 200.0}))
+    faults += [Fault(at + 0.05, "slow_disk", [broker], 0.8, values={"factor": 60.0}) for broker in brokers]
+    for _ in range(rng.choice((1, 2))):
+        again = at + rng.uniform(0.3, 0.8)
+        values = {"power": float(rng.random() < 0.5), "silent": 0.0}
+        faults.append(Fault(again, "crash", [rng.choice(brokers)], rng.uniform(0.1, 0.4), values=values))
+    return faults
+
+
+def _hang(
+    seed: int, brokers: list[str], clients: list[str], names: list[str], timeout: float, begin: float
+) -> tuple[list[Fault], list[Burst]]:
+    """Now and then a sync of one broker, likely the one that orders, hangs while it is cut off and comes back. Clients
+    send to whomever they reach: so it orders events that nobody else ever has."""
+    rng = random.Random(f"cluster/{seed}/hang")
+    if rng.random() >= 0.12:
+        return [], []
+    broker = brokers[0] if rng.random() < 0.7 else rng.choice(brokers)
+    at, away = rng.uniform(begin, begin + 0.4), timeout + rng.uniform(0.2, 0.4)
+    cut = [[broker, other] for other in brokers if other != broker]
+    faults = [
+        Fault(at, "hung_sync", [broker], away + rng.uniform(0.6, 1.4)),
+        Fault(at + 0.05, "partition", [], away, links=[*cut, *([b, a] for a, b in cut)]),
+    ]
+    bursts = [Burst(at + 0.1, client, rng.choice(names), 20, 1, gap=0.02) for client in clients]
+    bursts += [Burst(at + away + 1.0, client, rng.choice(names), 10, 1, gap=0.05) for client in clients]
+    return faults, bursts
+
+
+def _strangers(
+    seed: int, brokers: list[str], late: list[str], begin: float, end: float
+) -> tuple[list[str], list[Fault]]:
+    """Now and then two brokers are another cluster, and nobody reaches them, until all die. One of them comes back, and
+    meets those to whom it does not belong."""
+    rng = random.Random(f"cluster/{seed}/strangers")
+    if rng.random() >= 0.06:
+        return [], []
+    names = [f"{FOREIGN}1", f"{FOREIGN}2"]
+    at = rng.uniform(begin + 0.5, end - 1.0)
+    cut = [[name, other] for name in names for other in (*brokers, *late)]
+    faults = [Fault(0.0, "partition", [], at + 0.02, links=[*cut, *([b, a] for a, b in cut)])]
+    values = {"power": 1.0, "silent": 0.0}
+    faults += [Fault(at, "crash", [broker], rng.uniform(0.1, 0.6), values=values) for broker in brokers]
+    faults.append(Fault(at, "crash", [names[0]], rng.uniform(0.05, 0.6), values=values))
+    faults.append(Fault(at, "crash", [names[1]], 0.0, values=values))
+    return names, faults
 
 
 def _faults(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -130,6 +131,7 @@ class LogStore(Store):
         )  # fmt: skip
         self.writer.written = self.writer.synced = written
         self.writer.on_synced = self._synced
+        self._trace_generation("opened", self._generation)
         self._compactor = Compactor(self._files, self._settings, self.index, secret, result.incarnation)
         self._unit = Unit(self._next_number)
         for key, (next_position, _) in result.queues.items():
@@ -214,9 +216,14 @@ class LogStore(Store):
 
     def whole(self, done: Callable[[], None]) -> None:
         if self._kept is None:
-            done()
+            self.when_synced(self.written(), done)
         else:
-            self._completion = self._runtime.spawn(self._complete(self._generation, done))
+            self._trace_generation("filled", self._generation)
+            self.when_synced(self.written(), partial(self._filled, self._generation, done))
+
+    def _filled(self, generation: int, done: Callable[[], None]) -> None:
+        if generation == self._generation and self._kept is not None:
+            self._completion = self._runtime.spawn(self._complete(generation, done))
 
     async def _complete(self, generation: int, done: Callable[[], None]) -> None:
         while self._generation == generation:
