@@ -30,6 +30,8 @@ CLUSTER_FAULTS = (
     "crash", "crash", "stop", "pause", "partition", "partition", "one_way", "reset", "slow_disk", "disk_full",
     "disk_tear", "slow_receiver", "latency", "slow_link",
 )  # fmt: skip
+ALARMS = ("memory_alarm", "disk_full")
+"""What brings alarms, for a while that is long enough for all to hear of them."""
 CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
 DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 """What is done to queues that are not replicated."""
@@ -65,6 +67,9 @@ def cluster_plan(seed: int) -> Plan:
         "lease": timeout / 2,
         **pick(rng, CLUSTER),
     }
+    short = random.Random(f"cluster/{seed}/bounds")
+    pending = {"pending_max": short.choice((1_000, 128 << 20))}
+    settings["unsynced_max"] = short.choice((800, 256 << 20))
     homely = random.Random(f"cluster/{seed}/homes")
     homes = sorted(homely.sample(sorted(HOMES), homely.choice((0, 0, 1, 2))))
     own = [f"{OWN}{client}" for client in clients] if homes and homely.random() < 0.5 else []
@@ -75,13 +80,20 @@ def cluster_plan(seed: int) -> Plan:
         deeds = [each for each in client_actions(homely, clients, homes, begin, quiet_at) if each.kind in DEEDS]
     reading = random.Random(f"cluster/{seed}/leases")
     leased = sorted(reading.sample(names, reading.choice((0, 1, 2))))
+    unread = [name for name in names if name not in leased]  # who reads in bulk knows messages by their bodies
+    tiny = _tiny(random.Random(f"cluster/{seed}/tiny"), clients, unread, begin, quiet_at)
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
         profile="cluster",
         members=[*brokers, *late, *clients],
         starts={name: rng.uniform(begin, quiet_at) for name in late},
-        stack=[("STORE", pick(rng, STORE)), ("BROKER", broker), ("AMQP", pick(rng, AMQP)), ("CLUSTER", settings)],
+        stack=[
+            ("STORE", {**pick(rng, STORE), **pending}),
+            ("BROKER", broker),
+            ("AMQP", pick(rng, AMQP)),
+            ("CLUSTER", settings),
+        ],
         channel={
             "queues": names,
             "brokers": [*brokers, *late],
@@ -93,18 +105,38 @@ def cluster_plan(seed: int) -> Plan:
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
-        bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more], key=lambda burst: burst.at),
+        bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more, *tiny], key=lambda burst: burst.at),
         actions=sorted([*client_actions(rng, clients, names, begin, quiet_at), *deeds], key=lambda action: action.at),
         faults=sorted(
             [
                 *_faults(rng, seed, [*brokers, *late], clients, begin, quiet_at),
                 *_blackout(seed, brokers, begin, quiet_at),
+                *_alarms(short, brokers, begin, quiet_at),
             ],
             key=lambda fault: fault.at,
         ),
         quiet_at=quiet_at,
         settle=40.0,
     )
+
+
+def _tiny(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Burst]:
+    """Messages of no byte or one, of all clients at once, for a queue that refuses: of such bodies Python has one."""
+    if "strict" not in names:
+        return []
+    at, size = rng.uniform(begin + 0.5, end - 0.5), rng.choice((0, 1))
+    return [Burst(at + rng.choice((0.0, 0.001)), client, "strict", 3, 5, size, 0.001) for client in clients]
+
+
+def _alarms(rng: random.Random, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """One of the brokers is low on memory, or its disk is full, while nothing else need be wrong."""
+    if rng.random() >= 0.4:
+        return []
+    at = rng.uniform(begin, begin + 0.5)
+    fault = Fault(at, rng.choice(ALARMS), [rng.choice(brokers)], rng.choice((0.5, end - at - 0.1)))
+    if fault.kind == "disk_full":
+        fault.values = {"room": float(rng.choice((0, 300)))}
+    return [fault]
 
 
 def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
