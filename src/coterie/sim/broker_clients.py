@@ -304,7 +304,7 @@ class Client(StreamHandler):
         if self.ready and self._open.get(CONFIRMING):
             frames = []
             for _ in range(burst.messages):
-                sent, data = self._message(CONFIRMING, burst.to, burst.size)
+                sent, data = self._message(CONFIRMING, burst.to, burst.size, burst.ttl)
                 frames.append(data)
                 self._tag += 1
                 self._unconfirmed[self._tag] = sent
@@ -313,11 +313,12 @@ class Client(StreamHandler):
         if left > 1:
             self.runtime.call_later(burst.gap, self.burst, burst, left - 1)
 
-    def _message(self, channel: int, to: str, size: int) -> tuple[Sent, bytes]:
+    def _message(self, channel: int, to: str, size: int, life: int = 0) -> tuple[Sent, bytes]:
         rng = self.rng
         self._number += 1
         name = f"{self.name}:{self._number}"
         ttl = rng.choice(("20", "100")) if rng.random() < 0.05 else None
+        ttl = str(life) if life else ttl
         persistent = rng.random() < 0.8
         lost = rng.random() < 0.02
         exchange, key = (FANOUT, "") if to == FANOUT else ("", to if not lost else "nowhere")

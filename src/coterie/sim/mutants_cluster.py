@@ -134,9 +134,10 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         profile="cluster",
         property="B19",
         what="what has expired behind a live head is given to consumers",
-        module="coterie.broker.dispatch",
-        old="        if queue.expiry.mortal and queue.cluster.sifts:",
-        new="        if queue.expiry.mortal and queue.cluster.immediate:",
+        module="coterie.cluster.broker_handler",
+        old="        return self._core.time.begun",
+        new="        return False",
+        seed=101,
     ),
     Mutation(
         name="cluster-refusals-by-body",
@@ -151,6 +152,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         new="        bodies = {message.body for message in messages}\n"
         "        for publish in self.publishes:\n"
         "            if publish.message.body in bodies:\n",
+        seed=251,
     ),
     Mutation(
         name="cluster-keeps-alarms-to-itself",

@@ -81,7 +81,8 @@ def cluster_plan(seed: int) -> Plan:
     reading = random.Random(f"cluster/{seed}/leases")
     leased = sorted(reading.sample(names, reading.choice((0, 1, 2))))
     unread = [name for name in names if name not in leased]  # who reads in bulk knows messages by their bodies
-    tiny = _tiny(random.Random(f"cluster/{seed}/tiny"), clients, unread, begin, quiet_at)
+    tiny = _tiny(random.Random(f"cluster/{seed}/tiny"), clients, unread, begin)
+    stale = _stale(random.Random(f"cluster/{seed}/stale"), clients, names, begin)
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
@@ -105,7 +106,9 @@ def cluster_plan(seed: int) -> Plan:
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
-        bursts=sorted([*client_bursts(rng, clients, names, begin, quiet_at), *more, *tiny], key=lambda burst: burst.at),
+        bursts=sorted(
+            [*client_bursts(rng, clients, names, begin, quiet_at), *more, *tiny, *stale], key=lambda burst: burst.at
+        ),
         actions=sorted([*client_actions(rng, clients, names, begin, quiet_at), *deeds], key=lambda action: action.at),
         faults=sorted(
             [
@@ -120,12 +123,21 @@ def cluster_plan(seed: int) -> Plan:
     )
 
 
-def _tiny(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Burst]:
+def _tiny(rng: random.Random, clients: list[str], names: list[str], begin: float) -> list[Burst]:
     """Messages of no byte or one, of all clients at once, for a queue that refuses: of such bodies Python has one."""
     if "strict" not in names:
         return []
-    at, size = rng.uniform(begin + 0.5, end - 0.5), rng.choice((0, 1))
+    at, size = rng.uniform(begin - 0.1, begin + 0.3), rng.choice((0, 1))
     return [Burst(at + rng.choice((0.0, 0.001)), client, "strict", 3, 5, size, 0.001) for client in clients]
+
+
+def _stale(rng: random.Random, clients: list[str], names: list[str], begin: float) -> list[Burst]:
+    """Messages that expire behind others which do not."""
+    lasting = [name for name in names if name in ("plain", "letters", "fleeting", "single")]
+    if not lasting:
+        return []
+    at, client, to = begin + rng.uniform(-0.1, 0.1), rng.choice(clients), rng.choice(lasting)
+    return [Burst(at, client, to), Burst(at + 0.01, client, to, messages=3, ttl=100), Burst(at + 0.02, client, to)]
 
 
 def _alarms(rng: random.Random, brokers: list[str], begin: float, end: float) -> list[Fault]:
