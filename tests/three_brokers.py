@@ -38,7 +38,7 @@ class ThreeBrokers:
         nodes = json.loads(text)["nodes"]
         self.amqp = {node["name"]: int(node["amqp"][0].rpartition(":")[2]) for node in nodes}
         self.console = {node["name"]: str(node["console"]) for node in nodes if consoles}
-        self._pids = {node["name"]: int(node["pid"]) for node in nodes}
+        self.pids = {node["name"]: int(node["pid"]) for node in nodes}
         self._connections: list[pika.BlockingConnection] = []
 
     def connect(self, node: str, name: str = "") -> pika.BlockingConnection:
@@ -61,7 +61,7 @@ class ThreeBrokers:
         return connection.channel()
 
     def kill(self, node: str) -> None:
-        os.kill(self._pids[node], signal.SIGKILL)
+        os.kill(self.pids[node], signal.SIGKILL)
 
     def stop(self) -> None:
         for connection in self._connections:

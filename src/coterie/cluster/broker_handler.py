@@ -66,7 +66,7 @@ GATHERED_MAX = 256 << 10
 class Client:
     """A consumer of this node: who it is on the log, and what was allotted to it and waits for its socket."""
 
-    __slots__ = ("consumer", "gone", "number", "sent", "told", "waiting")
+    __slots__ = ("consumer", "gone", "number", "pumped_later", "sent", "told", "waiting")
 
     def __init__(self, number: int, consumer: Consumer) -> None:
         self.number = number
@@ -77,6 +77,8 @@ class Client:
         self.sent = 0
         """Delivered without acknowledgement, and the log does not know yet."""
         self.gone = False
+        self.pumped_later = False
+        """The body of what is next is on its way."""
 
 
 class Publishing:
@@ -591,8 +593,14 @@ class BrokerHandler(Cluster):
         subscriber, entry = client.waiting[0]
         if filling is None or entry.holder is not subscriber or not is_hollow(entry):
             return False
-        filling.when_filled(partial(self._pump, client))
+        if not client.pumped_later:  # once, however often it is looked at meanwhile
+            client.pumped_later = True
+            filling.when_filled(partial(self._pump_later, client))
         return True
+
+    def _pump_later(self, client: Client) -> None:
+        client.pumped_later = False
+        self._pump(client)
 
     def _say_sent(self) -> None:
         unsaid, self._unsaid = self._unsaid, {}

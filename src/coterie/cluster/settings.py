@@ -49,6 +49,12 @@ class ClusterSettings:
         unit="B",
         minimum=1,
     )
+    kept_max: int = setting(
+        256 << 20,
+        "Bytes of events that a broker keeps while it gets the state of another one; beyond, it tries again later.",
+        unit="B",
+        minimum=1,
+    )
     update_batch: int = setting(
         256 << 10,
         "Bytes of messages that a broker which catches up asks others for at a time. Less spares those it asks.",

@@ -30,8 +30,9 @@ log = Log(__name__)
 UPDATE = 4
 """The first byte of a part of an update."""
 _OUTLINE, _CHUNK, _END = 1, 2, 3
-AGAIN = 5.0
-"""Seconds after an update that could not be carried out."""
+PATIENCE = 1.0
+PATIENCE_MAX = 60.0
+"""Seconds before an update that was given up is asked for again: twice as long each time."""
 
 
 class Updates:
@@ -114,9 +115,13 @@ class Updates:
 class Update:
     """The one that this broker gets, from its status on."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, patience: float = PATIENCE) -> None:
         self._core = core
+        self._patience = patience
         self._kept: list[tuple[Place, Address, bytes]] = []
+        self._kept_bytes = 0
+        self._given_up = False
+        """Too much was to be kept: what still comes of it is of no use."""
         self._source: Address | None = None
         self._installation: Installation | None = None
         self._outline: snapshot.Json = {}
@@ -135,17 +140,39 @@ class Update:
         if not self._offered:
             self._put_off = True
             self.keeps = False
-            self._kept.clear()
+            self._forget_kept()
         return self._put_off
 
     def keep(self, place: Place, sender: Address, data: bytes) -> None:
+        """Others go on, perhaps faster than their state comes here. Beyond `kept_max` it is given up, and tried again
+        later; meanwhile nothing is kept."""
         self._kept.append((place, sender, data))
+        self._kept_bytes += len(data)
+        if self._kept_bytes > self._core.settings.kept_max:
+            log.error("more happened during the update than this broker may keep", bytes=self._kept_bytes)
+            self._forget_kept()
+            self.keeps, self._given_up, self._installation = False, True, None
+            if self._all_here:
+                self._try_later()
+
+    def _forget_kept(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def _try_later(self) -> None:
+        self._core.runtime.call_later(self._patience, self._again)
+
+    def _again(self) -> None:
+        core = self._core
+        if core.update is self:
+            core.update = Update(core, min(2 * self._patience, PATIENCE_MAX))
+            core.standing.send_status()
 
     def from_here(self) -> None:
         """The state that we get, or have got already, is of this place of the log."""
         if self._put_off:
             return
-        self._kept.clear()
+        self._forget_kept()
         self.keeps = not self.complete
         if self._all_here:
             self.part(self._source or self._core.us, memoryview(bytes((_END,))))
@@ -164,19 +191,17 @@ class Update:
         core = self._core
         self._source = self._installation = None
         self.keeps = self.complete = self._all_here = False
-        self._kept.clear()
+        self._forget_kept()
         core.why = "what another broker has told this one, to bring it up to date, makes no sense: see its log"
         core.stop_filling()
-        core.runtime.call_later(AGAIN, self._again)
-
-    def _again(self) -> None:
-        if self._core.update is self:
-            self._core.update = Update(self._core)
-            self._core.standing.send_status()
+        self._try_later()
 
     def _part(self, sender: Address, data: memoryview) -> None:
         what, data = data[0], data[1:]
-        if what == _OUTLINE:
+        if self._given_up:
+            if what == _END:  # whoever gives it has sent all: parts of the next one cannot be taken for those of this
+                self._try_later()
+        elif what == _OUTLINE:
             self._begin(sender, data)
         elif sender != self._source or self._installation is None:
             return  # of an update that was given up
@@ -221,7 +246,7 @@ class Update:
         core.versions.install(outline["versions"])
         core.voids.install(outline.get("voids"))
         self.complete = True
-        kept, self._kept = self._kept, []
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
         for place, sender, data in kept:
             core.replay(place, sender, memoryview(data))
         said = {

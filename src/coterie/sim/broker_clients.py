@@ -23,6 +23,7 @@ from coterie.amqp.codes import (
 )
 from coterie.amqp.methods import METHODS, decode
 from coterie.amqp.properties import Properties, encode
+from coterie.amqp.properties import decode as properties
 from coterie.amqp.tables import Table, Value
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_node import PORT, USER
@@ -36,6 +37,8 @@ RECONNECT = 0.03
 CONNECT_TIMEOUT = 0.5
 GRAVES_TOO = (DEAD, "")
 """Where a message may come twice: it died in several queues, or nobody knows any more where it came from."""
+ON_ITS_WAY = 2.5
+"""Seconds that a delivery may take at most, while links are cut and clients are stopped."""
 PATIENCE = 1.0
 """Seconds after which a client gives up a broker that does not let it in."""
 CAPABLE: Table = {
@@ -51,8 +54,8 @@ class Sent:
     queues: tuple[str, ...]
     """That it should reach."""
     persistent: bool
-    mortal: bool
-    """It may expire."""
+    ttl: float | None
+    """Seconds after which it expires; None: it does not."""
 
 
 @dataclass(slots=True)
@@ -71,6 +74,12 @@ class Memory:
     """By a transaction that was committed: queue and name."""
     came_back: list[tuple[str, str]] = field(default_factory=list)
     """What was delivered after that."""
+    expired: dict[str, float] = field(default_factory=dict)
+    """When each that was confirmed, and may expire, has at the latest."""
+    late: list[tuple[str, str]] = field(default_factory=list)
+    """What was delivered long after that: queue and name."""
+    refused: set[str] = field(default_factory=set)
+    """What the one queue that it was for did not take, as the broker says."""
     disturbed: dict[str, None] = field(default_factory=dict)
     """Queues from which messages were purged or taken without acknowledgement, or that were deleted."""
     starts: Callable[[], int] = lambda: 0
@@ -123,6 +132,7 @@ class Client(StreamHandler):
         self._content: tuple[int, int, str, bool] | None = None
         """Channel, delivery tag, queue and whether it wants an answer, of what is being received."""
         self._left = 0
+        self._header = b""
         self._body = b""
         self._tags: dict[str, tuple[str, bool]] = {}
         """By consumer tag: queue, and whether it answers."""
@@ -175,7 +185,7 @@ class Client(StreamHandler):
                 call = decode(payload)
                 self._heard(channel, call.method.name, call.arguments)
             elif kind == FRAME_HEADER:
-                self._left, self._body = int.from_bytes(payload[4:12], "big"), b""
+                self._left, self._header, self._body = int.from_bytes(payload[4:12], "big"), payload, b""
                 self._complete()
             elif kind == FRAME_BODY:
                 self._body += payload
@@ -295,7 +305,7 @@ class Client(StreamHandler):
         if self.ready and self._open.get(CONFIRMING):
             frames = []
             for _ in range(burst.messages):
-                sent, data = self._message(CONFIRMING, burst.to, burst.size)
+                sent, data = self._message(CONFIRMING, burst.to, burst.size, burst.ttl)
                 frames.append(data)
                 self._tag += 1
                 self._unconfirmed[self._tag] = sent
@@ -304,11 +314,12 @@ class Client(StreamHandler):
         if left > 1:
             self.runtime.call_later(burst.gap, self.burst, burst, left - 1)
 
-    def _message(self, channel: int, to: str, size: int) -> tuple[Sent, bytes]:
+    def _message(self, channel: int, to: str, size: int, life: int = 0) -> tuple[Sent, bytes]:
         rng = self.rng
         self._number += 1
         name = f"{self.name}:{self._number}"
         ttl = rng.choice(("20", "100")) if rng.random() < 0.05 else None
+        ttl = str(life) if life else ttl
         persistent = rng.random() < 0.8
         lost = rng.random() < 0.02
         exchange, key = (FANOUT, "") if to == FANOUT else ("", to if not lost else "nowhere")
@@ -318,9 +329,10 @@ class Client(StreamHandler):
             priority=rng.randrange(5),
             expiration=ttl,
             headers={"k": rng.choice("abc")} if "last" in queues else None,
+            message_id=name if size < 2 else None,
         )
-        body = f"{name}|".encode().ljust(size, b".")
-        sent = Sent(name, queues, persistent, ttl is not None)
+        body = f"{name}|".encode().ljust(size, b".") if size > 1 else b"x" * size
+        sent = Sent(name, queues, persistent, None if ttl is None else int(ttl) / 1000)
         return sent, publish_frames(channel, exchange, key, body, properties, mandatory=rng.random() < 0.3)
 
     def _settled(self, tag: int, multiple: bool, good: bool) -> None:
@@ -329,6 +341,10 @@ class Client(StreamHandler):
             sent = self._unconfirmed.pop(each, None)
             if sent is not None and good:
                 self.memory.confirmed.append((sent, self._life))
+                if sent.ttl is not None:
+                    self.memory.expired[sent.name] = self.runtime.world.time + sent.ttl
+            elif sent is not None and len(sent.queues) == 1:
+                self.memory.refused.add(sent.name)
 
     # Consuming.
 
@@ -362,8 +378,12 @@ class Client(StreamHandler):
         (channel, tag, queue, answers), self._content = self._content, None
         if not tag:
             return  # one of its own came back
-        name = self._body.partition(b"|")[0].decode()
+        short = len(self._body) < 2
+        name = str(properties(self._header).message_id) if short else self._body.partition(b"|")[0].decode()
         self.memory.seen.add(name)
+        expired = self.memory.expired.get(name)
+        if expired is not None and self.runtime.world.time > expired + ON_ITS_WAY and queue not in GRAVES_TOO:
+            self.memory.late.append((queue, name))
         if queue in HOMES or queue.startswith(OWN):
             self.memory.homely["home.given" if queue in HOMES else "own.given"] += 1
         if (queue, name) in self.memory.accepted and queue not in GRAVES_TOO and not name.startswith(PREFIX):
@@ -513,7 +533,8 @@ def publish_frames(
     """A publish as a client sends it."""
     method = METHODS["basic.publish"].frame(channel, exchange=exchange, routing_key=key, mandatory=mandatory)
     header = encode(properties, len(body))
-    return b"".join((method, _frame(FRAME_HEADER, channel, header), _frame(FRAME_BODY, channel, body)))
+    frames = (method, _frame(FRAME_HEADER, channel, header), _frame(FRAME_BODY, channel, body))
+    return b"".join(frames if body else frames[:-1])
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from coterie.broker.broker import MEMORY
 from coterie.sim.disk import Platter
 from coterie.sim.plan import Fault
 from coterie.trace import Json
@@ -77,6 +78,8 @@ class BrokerInjector:
                 return self._end_process(fault)
             case "hostile":
                 return self._simulation.hosts[fault.nodes[0]].send_nonsense(int(fault.values["number"]))
+            case "memory_alarm":
+                return self._alarm(fault)
         return self._disk(fault)
 
     def _links(self, fault: Fault, number: int) -> End:
@@ -115,6 +118,15 @@ class BrokerInjector:
         incarnation = node.process.incarnation
         node.pause()
         return lambda: node.resume(incarnation)
+
+    def _alarm(self, fault: Fault) -> End | None:
+        """A broker is low on memory, in this life of it."""
+        host, world = self._simulation.hosts[fault.nodes[0]], self._world
+        broker, process = host.broker, host.node.process
+        if broker is None or process is None or not host.node.alive:
+            return None
+        world.soon(process.owner, broker.set_alarm, MEMORY, True)
+        return lambda: world.soon(process.owner, broker.set_alarm, MEMORY, False)
 
     def _end_process(self, fault: Fault) -> End | None:
         host, values = self._simulation.hosts[fault.nodes[0]], fault.values

@@ -167,8 +167,14 @@ class BrokerSimulation:
             sure = [queue for queue in sent.queues if queue in SURE and queue not in memory.disturbed]
             kept = (sent.persistent and any(queue in SURE for queue in sure)) or start == last
             lettered = [queue for queue in sure if queue not in ("letters", "single") or not memory.unbound]
-            if lettered and kept and not sent.mortal and sent.name not in memory.seen:
+            if lettered and kept and sent.ttl is None and sent.name not in memory.seen:
                 self.result.violations.append(("B1", f"{sent.name} was confirmed and never delivered to anybody"))
+        for queue, name in memory.late:
+            self.result.violations.append(("B19", f"{name} was delivered from {queue} long after it had expired"))
+        for name in sorted(memory.refused & memory.seen):
+            self.result.violations.append(
+                ("B20", f"{name} was in the queue, and its publisher was told that it was not")
+            )
         for queue, name in memory.came_back:
             self.result.violations.append(("B3", f"{name} came out of {queue} again, and a commit had accepted it"))
 

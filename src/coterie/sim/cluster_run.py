@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from coterie.sim.broker_run import BrokerSimulation
 from coterie.sim.cluster_node import ClusterHost
+from coterie.sim.cluster_watch import Watch
 from coterie.sim.lease_readers import LeaseReader
 from coterie.sim.node import Node
 from coterie.sim.plan import Plan
@@ -60,7 +61,12 @@ class ClusterSimulation(BrokerSimulation):
             reader = LeaseReader(self.world, self.served, str(queue), self.memory, self._complain_of_lease)
             self._readers.append(reader)
             self.world.at(_READING, self.world.nature, reader.step)
+        watch = Watch(self.world, self.fabric, self.hosts, self._complain_of_bounds)
+        self.world.at(_READING, self.world.nature, watch.look)
         super()._play()
+
+    def _complain_of_bounds(self, text: str) -> None:
+        self.result.violations.append(("B21", text))
 
     def _complain_of_lease(self, text: str) -> None:
         self.result.violations.append(("B3", text))

@@ -199,4 +199,49 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         old='    if begun and (clusters != [""] or len(begun) == 1):',
         new="    if begun and len(kinds) == 1:",
     ),
+    Mutation(
+        name="cluster-gives-what-has-expired",
+        profile="cluster",
+        property="B19",
+        what="what has expired behind a live head is given to consumers",
+        module="coterie.cluster.broker_handler",
+        old="        return self._core.time.begun",
+        new="        return False",
+        seed=101,
+    ),
+    Mutation(
+        name="cluster-refusals-by-body",
+        profile="cluster",
+        property="B20",
+        what="whoever published the same bytes is told that they were refused",
+        module="coterie.cluster.local_messages",
+        old="        publishes = {publish.enqueued: publish for publish in self.publishes}\n"
+        "        for message in messages:\n"
+        "            publish = publishes.get(message)\n"
+        "            if publish is not None:\n",
+        new="        bodies = {message.body for message in messages}\n"
+        "        for publish in self.publishes:\n"
+        "            if publish.message.body in bodies:\n",
+        seed=251,
+    ),
+    Mutation(
+        name="cluster-keeps-alarms-to-itself",
+        profile="cluster",
+        property="B21",
+        what="a broker that is low on memory or disk does not tell the others",
+        module="coterie.cluster.alarms",
+        old="        self._core.words.alarms(self._told, self._core.servants)\n",
+        new="",
+        seed=212,
+    ),
+    Mutation(
+        name="cluster-never-steps-back",
+        profile="cluster",
+        property="B21",
+        what="a broker whose disk takes nothing stays in step, and keeps all that is to be written",
+        module="coterie.cluster.stepping_back",
+        old="        if self._others_suffice(core.us):",
+        new="        if not core.serves:",
+        seed=16,
+    ),
 )

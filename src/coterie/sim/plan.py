@@ -78,6 +78,8 @@ class Burst:
     """Bytes of each message, about."""
     gap: float = 0.0
     """Seconds between two bundles."""
+    ttl: int = 0
+    """Of messages of a broker: milliseconds after which each expires; 0: chance decides whether it does at all."""
     wait: bool = False
     """Wait for credit rather than give up when the buffer is full."""
 

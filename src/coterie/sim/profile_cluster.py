@@ -36,6 +36,8 @@ CLUSTER_FAULTS = (
 )  # fmt: skip
 FOREIGN = "f"
 """The names of brokers of another cluster begin with it."""
+ALARMS = ("memory_alarm", "disk_full")
+"""What brings alarms, for a while that is long enough for all to hear of them."""
 CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
 DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 """What is done to queues that are not replicated."""
@@ -71,6 +73,9 @@ def cluster_plan(seed: int) -> Plan:
         "lease": timeout / 2,
         **pick(rng, CLUSTER),
     }
+    short = random.Random(f"cluster/{seed}/bounds")
+    pending = {"pending_max": short.choice((1_000, 128 << 20))}
+    settings["unsynced_max"] = short.choice((800, 256 << 20))
     homely = random.Random(f"cluster/{seed}/homes")
     homes = sorted(homely.sample(sorted(HOMES), homely.choice((0, 0, 1, 2))))
     own = [f"{OWN}{client}" for client in clients] if homes and homely.random() < 0.5 else []
@@ -85,6 +90,9 @@ def cluster_plan(seed: int) -> Plan:
     life: dict[str, object] = {"numbers": reading.choice((2**32 - 1, 2**32 - 4))} if reading.random() < 0.3 else {}
     hanging, meanwhile = _hang(seed, brokers, clients, names, timeout, begin)
     strangers, of_strangers = _strangers(seed, brokers, late, begin, quiet_at)
+    unread = [name for name in names if name not in leased]  # who reads in bulk knows messages by their bodies
+    tiny = _tiny(random.Random(f"cluster/{seed}/tiny"), clients, unread, begin)
+    stale = _stale(random.Random(f"cluster/{seed}/stale"), clients, names, begin)
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     return Plan(
         seed=seed,
@@ -92,7 +100,7 @@ def cluster_plan(seed: int) -> Plan:
         members=[*brokers, *late, *strangers, *clients, *hostile],
         starts={name: rng.uniform(begin, quiet_at) for name in late},
         stack=[
-            ("STORE", pick(rng, STORE)),
+            ("STORE", {**pick(rng, STORE), **pending}),
             ("BROKER", broker),
             ("AMQP", pick(rng, AMQP)),
             ("CLUSTER", settings),
@@ -111,7 +119,8 @@ def cluster_plan(seed: int) -> Plan:
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
         bursts=sorted(
-            [*client_bursts(rng, clients, names, begin, quiet_at), *more, *meanwhile], key=lambda burst: burst.at
+            [*client_bursts(rng, clients, names, begin, quiet_at), *more, *meanwhile, *tiny, *stale],
+            key=lambda burst: burst.at,
         ),
         actions=by_time([*client_actions(rng, clients, names, begin, quiet_at), *deeds, *misdeeds]),
         faults=sorted(
@@ -122,12 +131,41 @@ def cluster_plan(seed: int) -> Plan:
                 *_restart(seed, brokers, begin, quiet_at),
                 *hanging,
                 *of_strangers,
+                *_alarms(short, brokers, begin, quiet_at),
             ],
             key=lambda fault: fault.at,
         ),
         quiet_at=quiet_at,
         settle=40.0,
     )
+
+
+def _tiny(rng: random.Random, clients: list[str], names: list[str], begin: float) -> list[Burst]:
+    """Messages of no byte or one, of all clients at once, for a queue that refuses: of such bodies Python has one."""
+    if "strict" not in names:
+        return []
+    at, size = rng.uniform(begin - 0.1, begin + 0.3), rng.choice((0, 1))
+    return [Burst(at + rng.choice((0.0, 0.001)), client, "strict", 3, 5, size, 0.001) for client in clients]
+
+
+def _stale(rng: random.Random, clients: list[str], names: list[str], begin: float) -> list[Burst]:
+    """Messages that expire behind others which do not."""
+    lasting = [name for name in names if name in ("plain", "letters", "fleeting", "single")]
+    if not lasting:
+        return []
+    at, client, to = begin + rng.uniform(-0.1, 0.1), rng.choice(clients), rng.choice(lasting)
+    return [Burst(at, client, to), Burst(at + 0.01, client, to, messages=3, ttl=100), Burst(at + 0.02, client, to)]
+
+
+def _alarms(rng: random.Random, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """One of the brokers is low on memory, or its disk is full, while nothing else need be wrong."""
+    if rng.random() >= 0.4:
+        return []
+    at = rng.uniform(begin, begin + 0.5)
+    fault = Fault(at, rng.choice(ALARMS), [rng.choice(brokers)], rng.choice((0.5, end - at - 0.1)))
+    if fault.kind == "disk_full":
+        fault.values = {"room": float(rng.choice((0, 300)))}
+    return [fault]
 
 
 def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:

@@ -1,0 +1,96 @@
+"""What a clustered broker keeps in memory for a while, each with a bound (docs/operations.md has the table)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from cluster_rig import Cluster, Host
+
+from coterie.cluster.update import Update
+from coterie.cluster.wire import Kind
+
+
+def two_and_a_newcomer(**settings: object) -> tuple[Cluster, Host, Host]:
+    cluster = Cluster(3, True, **settings)
+    a, _, c = cluster.started()
+    a.declare()
+    a.publish(*(f"{number}" for number in range(30)))
+    cluster.settle()
+    c.kill()
+    cluster.until(lambda: len(a.core.in_step) == 2)
+    return cluster, a, cluster.start(2)
+
+
+def test_what_a_newcomer_keeps_is_bounded_and_the_update_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index takes long, and meanwhile others go on."""
+    cluster, a, c = two_and_a_newcomer(kept_max=5_000)
+    slow: list[Callable[[], None]] = []
+    real = Update.part
+    monkeypatch.setattr(
+        Update, "part", lambda update, sender, data: slow.append(lambda: real(update, sender, memoryview(bytes(data))))
+    )
+    most = 0
+    for number in range(100):
+        a.publish(f"{number}".ljust(500))
+        cluster.run(0.02)
+        most = max(most, 0 if c.core.update is None else c.core.update._kept_bytes)
+    assert 4_000 < most < 8_000
+    assert c.core.update is not None
+    assert not c.core.update._kept
+    monkeypatch.setattr(Update, "part", real)
+    for part in slow:  # they come after all
+        part()
+    cluster.until(lambda: c.serves)
+    cluster.check_alike()
+
+
+def test_an_update_that_is_given_up_again_and_again_is_asked_for_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, a, c = two_and_a_newcomer(kept_max=1)
+    asked = 0
+    multicast = c.core.sending.multicast
+
+    def counted(kind: Kind, data: bytes) -> None:
+        nonlocal asked
+        asked += kind is Kind.STATUS
+        multicast(kind, data)
+
+    monkeypatch.setattr(c.core.sending, "multicast", counted)
+    for _ in range(2_000):
+        a.publish("more")
+        cluster.run(0.003)
+    assert 2 <= asked <= 4, "after 1, 2 and 4 seconds"
+    assert not c.opened
+    cluster.until(lambda: c.serves, 60)
+    cluster.check_alike()
+
+
+def test_a_consumer_that_waits_for_a_body_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, _, c = two_and_a_newcomer(update_batch=1)
+    with monkeypatch.context() as deaf:
+        deaf.setattr("coterie.cluster.filling.Filling.bodies", lambda filling, data: None)
+        cluster.until(lambda: c.opened)
+        c.core.handler.peer(c.core.us).unready.clear()  # as if the queue were ready here
+        for host in cluster.live():
+            host.core.handler.peer(c.core.us).unready.clear()
+        client = c.consume(prefetch=5)
+        cluster.settle()
+        for _ in range(50):
+            c.queue().wake(client.consumer)
+        assert c.core.filling is not None
+        assert len(c.core.filling._waiting) == 1
+
+
+def test_too_much_that_waits_to_be_sent_stops_publishers() -> None:
+    cluster = Cluster(3, backlog_max=2_000)
+    a, _, _ = cluster.started()
+    a.declare()
+    heal = cluster.part("a")
+    for number in range(40):
+        a.publish(f"{number}".ljust(500))
+    cluster.run(0.05)
+    assert a.core.local.waiting_bytes < 2_000 or "cluster" in a.broker.blocked
+    cluster.run(5)
+    assert a.broker.blocked.startswith("low on cluster")
+    heal()
+    cluster.until(lambda: not a.broker.blocked)
