@@ -9,11 +9,15 @@ slow or full. In the end everything is consumed, and what was confirmed must hav
 from __future__ import annotations
 
 import random
+from typing import TypeVar
 
+from coterie.sim.broker_antics import antics
 from coterie.sim.link import Conditions
 from coterie.sim.plan import Action, Burst, Fault, Plan, pick, swarm
 from coterie.sim.profile_channel import Profile
 from coterie.sim.stream import Limits
+
+T = TypeVar("T", Action, Fault)
 
 BROKER = "broker"
 FANOUT, GRAVES = "all", "dlx"
@@ -87,6 +91,7 @@ def broker_plan(seed: int) -> Plan:
     begin, quiet_at = 0.3, rng.uniform(1.5, 2.5)
     names = sorted(rng.sample(sorted(QUEUES), rng.randint(3, 5)))
     latency = rng.choice((0.0003, 0.001, 0.005))
+    more = antics(f"broker/{seed}/antics", clients, names, begin, quiet_at)
     return Plan(
         seed=seed,
         profile="broker",
@@ -97,13 +102,15 @@ def broker_plan(seed: int) -> Plan:
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={BROKER: rng.uniform(-3600, 3600)} if rng.random() < 0.3 else {},
         bursts=client_bursts(rng, clients, names, begin, quiet_at),
-        actions=client_actions(rng, clients, names, begin, quiet_at),
-        faults=sorted(
-            [*_faults(rng, clients, begin, quiet_at), *_errors(seed, begin, quiet_at)], key=lambda fault: fault.at
-        ),
+        actions=_in_order([*client_actions(rng, clients, names, begin, quiet_at), *more]),
+        faults=_in_order([*_faults(rng, clients, begin, quiet_at), *_errors(seed, begin, quiet_at)]),
         quiet_at=quiet_at,
         settle=20.0,
     )
+
+
+def _in_order(planned: list[T]) -> list[T]:
+    return sorted(planned, key=lambda each: each.at)
 
 
 def client_bursts(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Burst]:
