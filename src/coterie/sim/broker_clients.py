@@ -26,6 +26,7 @@ from coterie.amqp.properties import Properties, encode
 from coterie.amqp.properties import decode as properties
 from coterie.amqp.tables import Table, Value
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
+from coterie.sim.broker_antics import ANTICS, play
 from coterie.sim.broker_node import PORT, USER
 from coterie.sim.hostile import PREFIX
 from coterie.sim.plan import Action, Burst
@@ -466,16 +467,12 @@ class Client(StreamHandler):
                     self._getting.pop()
             case "prefetch" if self._open.get(CONSUMING):
                 self.send(CONSUMING, "basic.qos", prefetch_count=count, **{"global": self.rng.random() < 0.5})
-            case "cancel" if self._tags:
-                tag = next(iter(self._tags))
-                known, _ = self._tags.pop(tag)
-                self.send(CONSUMING, "basic.cancel", consumer_tag=tag, no_wait=True)
-                self.runtime.call_later(0.05, self._consume_again, known)
+            case "cancel":
+                self.cancel_one()
             case "close_channel":
                 channel = self.rng.choice((CONFIRMING, CONSUMING, TRANSACTIONAL))
                 if self._open.get(channel):
-                    self._open[channel] = False
-                    self.send(channel, "channel.close", reply_code=200, reply_text="")
+                    self.close(channel)
             case "recover" if self._open.get(CONSUMING):
                 self.send(CONSUMING, "basic.recover", requeue=True)
                 self._pending = []
@@ -483,6 +480,39 @@ class Client(StreamHandler):
                 self._begin(action)
             case "disconnect":
                 self.send(0, "connection.close", reply_code=200, reply_text="")
+            case kind if kind in ANTICS:
+                play(self, kind, queue)
+
+    # For antics.
+
+    channels = CONSUMING, TRANSACTIONAL
+
+    def is_open(self, channel: int) -> bool:
+        return self._open.get(channel, False)
+
+    @property
+    def last_pending(self) -> int:
+        """The tag of what it got last and has not answered; 0: there is none."""
+        return self._pending[-1].tag if self._pending else 0
+
+    def forget_pending(self) -> None:
+        self._pending = []
+
+    def ask(self, channel: int, queue: str) -> None:
+        self._getting.append((channel, queue, True))
+        self.send(channel, "basic.get", queue=queue)
+
+    def cancel_one(self) -> None:
+        """Its oldest consumer; soon it consumes there again."""
+        if self._tags:
+            tag = next(iter(self._tags))
+            known, _ = self._tags.pop(tag)
+            self.send(CONSUMING, "basic.cancel", consumer_tag=tag, no_wait=True)
+            self.runtime.call_later(0.05, self._consume_again, known)
+
+    def close(self, channel: int) -> None:
+        self._open[channel] = False
+        self.send(channel, "channel.close", reply_code=200, reply_text="")
 
     def _begin(self, action: Action) -> None:
         """A transaction: get some, publish some, answer, commit."""

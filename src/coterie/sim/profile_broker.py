@@ -10,11 +10,15 @@ was confirmed must have been found.
 from __future__ import annotations
 
 import random
+from typing import TypeVar
 
+from coterie.sim.broker_antics import antics
 from coterie.sim.link import Conditions
 from coterie.sim.plan import Action, Burst, Fault, Plan, pick, swarm
 from coterie.sim.profile_channel import Profile
 from coterie.sim.stream import Limits
+
+T = TypeVar("T", Action, Fault)
 
 BROKER = "broker"
 FANOUT, GRAVES = "all", "dlx"
@@ -96,6 +100,7 @@ def broker_plan(seed: int) -> Plan:
     names = sorted(rng.sample(sorted(QUEUES), rng.randint(3, 5)))
     latency = rng.choice((0.0003, 0.001, 0.005))
     hostile, deeds = hostile_actions(random.Random(f"broker/{seed}/hostile"), begin, quiet_at)
+    more = antics(f"broker/{seed}/antics", clients, names, begin, quiet_at)
     return Plan(
         seed=seed,
         profile="broker",
@@ -106,13 +111,15 @@ def broker_plan(seed: int) -> Plan:
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={BROKER: rng.uniform(-3600, 3600)} if rng.random() < 0.3 else {},
         bursts=client_bursts(rng, clients, names, begin, quiet_at),
-        actions=by_time([*client_actions(rng, clients, names, begin, quiet_at), *deeds]),
-        faults=sorted(
-            [*_faults(rng, clients, begin, quiet_at), *_errors(seed, begin, quiet_at)], key=lambda fault: fault.at
-        ),
+        actions=in_order([*client_actions(rng, clients, names, begin, quiet_at), *deeds, *more]),
+        faults=in_order([*_faults(rng, clients, begin, quiet_at), *_errors(seed, begin, quiet_at)]),
         quiet_at=quiet_at,
         settle=20.0,
     )
+
+
+def in_order(planned: list[T]) -> list[T]:
+    return sorted(planned, key=lambda each: each.at)
 
 
 def client_bursts(rng: random.Random, clients: list[str], names: list[str], begin: float, end: float) -> list[Burst]:
@@ -157,10 +164,6 @@ def hostile_actions(rng: random.Random, begin: float, end: float) -> tuple[list[
         Action(rng.uniform(begin, end - 0.1), name, rng.choice(kinds), float(rng.randrange(1_000_000)))
         for _ in range(count)
     ]
-
-
-def by_time(actions: list[Action]) -> list[Action]:
-    return sorted(actions, key=lambda action: action.at)
 
 
 def _faults(rng: random.Random, clients: list[str], begin: float, end: float) -> list[Fault]:

@@ -22,10 +22,10 @@ from coterie.sim.profile_broker import (
     OWN,
     QUEUES,
     STORE,
-    by_time,
     client_actions,
     client_bursts,
     hostile_actions,
+    in_order,
 )
 from coterie.sim.profile_channel import Profile
 from coterie.sim.stream import Limits
@@ -118,11 +118,8 @@ def cluster_plan(seed: int) -> Plan:
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
-        bursts=sorted(
-            [*client_bursts(rng, clients, names, begin, quiet_at), *more, *meanwhile, *tiny, *stale],
-            key=lambda burst: burst.at,
-        ),
-        actions=by_time([*client_actions(rng, clients, names, begin, quiet_at), *deeds, *misdeeds]),
+        bursts=in_order([*client_bursts(rng, clients, names, begin, quiet_at), *more, *meanwhile, *tiny, *stale]),
+        actions=in_order([*client_actions(rng, clients, names, begin, quiet_at), *deeds, *misdeeds]),
         faults=sorted(
             [
                 *_faults(rng, seed, [*brokers, *late], clients, begin, quiet_at),
