@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie.sim import scenes
 from coterie.sim.profile_vs import LARGE
 from coterie.sim.profiles import profile
 from coterie.sim.runner import campaign
@@ -57,3 +58,19 @@ def test_plans_use_both_flushes_sizes_from_three_to_nine_and_some_with_forty_mem
     assert min(flushes["FLUSH"], flushes["FLUSH2"]) > 500
     assert {action.kind for plan in plans for action in plan.actions} == {"flush", "state"}
     assert any(action.targets for plan in plans for action in plan.actions)
+
+
+@pytest.mark.parametrize("name", ["vs", "total"])
+def test_scenes_are_added_to_some_plans_and_change_nothing_else_of_them(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_scenes = [profile(name).make(seed) for seed in range(300)]
+    monkeypatch.setattr(scenes, "SHARE", 0.0)
+    without = [profile(name).make(seed) for seed in range(300)]
+    assert not any(plan.greet for plan in without)
+    assert 80 < sum(plan.greet for plan in with_scenes) < 160
+    for plan, plain in zip(with_scenes, without, strict=True):
+        assert all(fault in plan.faults for fault in plain.faults)
+        assert all(action in plan.actions for action in plain.actions)
+        assert plan.greet or plan == plain
+    assert max(len(plan.actions) for plan in with_scenes) >= 9  # everybody at once

@@ -363,6 +363,14 @@ def test_an_exclusive_flush_fails_if_a_suspected_member_stays_in_the_view_and_do
     assert g.shut == []
 
 
+def test_a_flush_that_leaves_out_a_suspected_member_is_not_of_the_whole_view(kind: type[Flushing]) -> None:
+    g = Group(kind, A, B, C)
+    g[A].suspect(C)
+    assert g.flush(A, EXCLUSIVE, A, B).ok
+    (held,) = g[A].trace("flush_held")
+    assert held.data["total"] is False
+
+
 # What several leaders do to each other.
 
 

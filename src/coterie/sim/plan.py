@@ -121,6 +121,8 @@ class Plan:
     """Members that join with state."""
     blocks: dict[str, float] = field(default_factory=dict)
     """How long the application of a member takes to stop sending."""
+    greet: bool = False
+    """Everybody sends everybody a word when its gate opens."""
     state_size: int = 0
     """Bytes of an application's state, about."""
     quiet_at: float = 4.0

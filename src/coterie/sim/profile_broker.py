@@ -18,7 +18,7 @@ from coterie.sim.plan import Action, Burst, Fault, Plan, pick, swarm
 from coterie.sim.profile_channel import Profile
 from coterie.sim.stream import Limits
 
-T = TypeVar("T", Action, Fault)
+T = TypeVar("T", Action, Burst, Fault)
 
 BROKER = "broker"
 FANOUT, GRAVES = "all", "dlx"

@@ -2,7 +2,8 @@
 
 Three to nine members, a few times forty, over TCP or UDP, with FLUSH or FLUSH2. They join, leave, crash, restart, pause
 and are cut off from each other; meanwhile everybody multicasts and unicasts, applications flush the group and hold it,
-take their time over block(), join with state and fetch it again.
+take their time over block(), join with state and fetch it again. Some runs have a scene (scenes.py) around flushes that
+are held: a merge, a suspicion of one member alone, a clock that runs fast, a rush.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from coterie.sim.profile_channel import (
     share_secret,
     transport,
 )
+from coterie.sim.scenes import add_scenes
 from coterie.sim.stream import Limits
 
 LARGE = 40
@@ -112,6 +114,8 @@ def _plan(profile: str, seed: int) -> Plan:
         quiet_at=quiet_at,
     )
     share_secret(rng, stack)
+    if not large:
+        add_scenes(plan)
     return plan
 
 

@@ -162,7 +162,7 @@ class Simulation:
         )  # fmt: skip
         member.app, member.channel = app, channel
         app.channel, app.block_delay = channel, self.plan.blocks.get(local.name, 0.0)
-        app.state_size = self.plan.state_size
+        app.state_size, app.greets = self.plan.state_size, self.plan.greet
         self._apps[str(local)] = app
         runtime.spawn(self._connect(channel, local.name in self.plan.with_state))
 
@@ -191,14 +191,15 @@ class Simulation:
             act = self._flush if action.kind == "flush" else self._get_state
             member.node.process.spawn(act(member, member.channel, action))
 
-    @staticmethod
-    async def _flush(member: Member, channel: Channel, action: Action) -> None:
+    async def _flush(self, member: Member, channel: Channel, action: Action) -> None:
         targets = [m for m in channel.view.members if m.name in action.targets] or None
         process = member.node.process
         assert process is not None
         try:
-            async with channel.flush(targets):
+            async with channel.flush(targets) as flush:
                 await process.sleep(action.hold)
+                if flush.held and not _leads(channel):
+                    self._complain("G12", f"{channel.local} was not told that its flush is over")
         except CoterieError:
             pass  # somebody else held one, or we were closed
 
@@ -304,6 +305,11 @@ class Simulation:
             if (other not in before or other in opened) and other != who and who in self._views.get(other, ()):
                 self._apps[who].in_touch(self._apps[other])
                 self._apps[other].in_touch(self._apps[who])
+
+
+def _leads(channel: Channel) -> bool:
+    """It leads a flush, as its stack sees it."""
+    return any(amount for what, amount in channel.stack.held().items() if what.endswith(".leading"))
 
 
 def _names(value: Json) -> list[str]:

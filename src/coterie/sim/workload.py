@@ -57,6 +57,8 @@ class Application(Receiver):
         self.channel: Channel | None = None
         self.block_delay = 0.0
         """How long it takes to stop sending; if it takes time at all, it has a last word to say."""
+        self.greets = False
+        """It sends everybody a word when it may multicast again."""
         self.state_size = 0
         self._multicasts = 0
         """How many it got: its state."""
@@ -125,6 +127,16 @@ class Application(Receiver):
                 self.was_sent("all")
             except BufferFull:
                 pass
+
+    def unblock(self) -> None:
+        channel = self.channel
+        if self.greets and channel is not None and channel.stack.running:
+            for member in channel.view.members:
+                try:
+                    channel.send_nowait(self.next_message(str(member), 20), member)
+                    self.was_sent(str(member))
+                except BufferFull:
+                    pass
 
     def get_state(self) -> Iterator[bytes]:
         return self._chunks(str(self._multicasts).encode().rjust(max(8, self.state_size)))

@@ -132,6 +132,7 @@ class Flush2(Flushing):
             if delivered.get(member, upto) < upto and all(member in hold.targets for hold in holds if hold.targets)
         }
         if ahead:
+            assert not self.holding.under_way, "the way to a cut is not left for what a block() has sent"
             self.note("ahead")
             self.nakack.advance(ahead, {member: member for member in ahead}, lambda: None)
 

@@ -110,7 +110,12 @@ class Holding:
     @property
     def at_cut(self) -> bool:
         """Some leader has said how far to go, and to go no farther, and has not begun another round since."""
-        return bool(self._goals) or any(hold.at_cut for hold in self.holds.values())
+        return any(hold.at_cut for hold in self.holds.values())
+
+    @property
+    def under_way(self) -> bool:
+        """We are on the way to a cut, and somebody waits for word that we are there."""
+        return bool(self._goals)
 
     # START-FLUSH.
 

@@ -126,7 +126,8 @@ class Leading:
             return number
         members = flush.stack.view.members
         targets = tuple(m for m in members if m in targets)
-        lead = Lead(number, kind, targets, all(m in targets or m in flush.suspects for m in members), done, lost)
+        lead = Lead(number, kind, targets, False, done, lost)
+        lead.total = all(m in targets or self._is_gone(lead, m) for m in members)
         other = self._for_view() if kind is Kind.VIEW else self._own()
         if other is None:
             self._begin(lead)
