@@ -31,6 +31,7 @@ from coterie.sim.profile_channel import (
     share_secret,
     transport,
 )
+from coterie.sim.situations import add_farewells, add_situations
 from coterie.sim.stream import Limits
 
 LARGE = 40
@@ -112,6 +113,8 @@ def _plan(profile: str, seed: int) -> Plan:
         quiet_at=quiet_at,
     )
     share_secret(rng, stack)
+    add_situations(rng, plan)
+    add_farewells(rng, plan)
     return plan
 
 

@@ -162,7 +162,7 @@ class Simulation:
         )  # fmt: skip
         member.app, member.channel = app, channel
         app.channel, app.block_delay = channel, self.plan.blocks.get(local.name, 0.0)
-        app.state_size = self.plan.state_size
+        app.state_size, app.farewells = self.plan.state_size, local.name in self.plan.farewells
         self._apps[str(local)] = app
         runtime.spawn(self._connect(channel, local.name in self.plan.with_state))
 
@@ -288,6 +288,7 @@ class Simulation:
             self._delivered += 1
         if self._sink is not None:
             self._sink(event)
+        self._injector.happened(event)
 
     def _note_view(self, event: Event) -> None:
         """Whoever drops another from its view may miss what that one sends, and the other way round."""
