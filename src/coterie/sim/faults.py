@@ -7,10 +7,11 @@ not counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coterie.sim.plan import LINK_KINDS, NETWORK_KINDS, Fault
-from coterie.trace import Json
+from coterie.trace import Event, Json
 
 if TYPE_CHECKING:
     from coterie.sim.simulation import Member, Simulation
@@ -26,12 +27,29 @@ class Injector:
         self._world = simulation.world
         self._fabric = simulation.fabric
         self._number = 0
+        self._quiet_at = 0.0
+        self._waiting: dict[tuple[str, ...], list[Fault]] = {}
+        """By node, kind and mode or reason of an event: what happens with it."""
 
     def schedule(self, faults: Sequence[Fault], quiet_at: float) -> None:
-        world = self._world
+        world, self._quiet_at = self._world, quiet_at
         for fault in faults:
-            world.at(fault.at, world.nature, self._inject, fault, quiet_at)
+            world.at(fault.at, world.nature, self._wait if fault.on else self._inject, fault, quiet_at)
         world.at(quiet_at, world.nature, world.after, 0.0, world.nature, self._quiet)  # after the last one has ended
+
+    def _wait(self, fault: Fault, quiet_at: float) -> None:
+        self._waiting.setdefault(tuple(fault.on.split()), []).append(fault)
+
+    def happened(self, event: Event) -> None:
+        """What waits for this: links change before whoever did it says another word, nodes when it has done with it."""
+        if self._waiting and event.t < self._quiet_at:
+            what = event.data.get("mode") or event.data.get("reason") or ""
+            for fault in self._waiting.pop((event.node, event.kind, str(what)), ()):
+                now = replace(fault, at=event.t)
+                if fault.kind in LINK_KINDS:
+                    self._inject(now, self._quiet_at)
+                else:
+                    self._world.at(event.t, self._world.nature, self._inject, now, self._quiet_at)
 
     def _quiet(self) -> None:
         self._world.emit("heal", fault="all", last=True)
@@ -66,6 +84,8 @@ class Injector:
         present = [member for member in members if member is not None]
         if not present or len(present) < len(members):
             return None
+        if fault.kind == "start":
+            return self._start(present[0])
         if fault.kind == "reset":
             return self._reset(fault)
         if fault.kind == "close":
@@ -94,6 +114,12 @@ class Injector:
                     link.unblock()
 
         return end
+
+    def _start(self, member: Member) -> End | None:
+        if member.node.alive or member.node.incarnation:
+            return None
+        self._simulation.start(member)
+        return _nothing
 
     def _reset(self, fault: Fault) -> End | None:
         streams = self._fabric.streams_between(*fault.nodes)

@@ -34,7 +34,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module=f"{_GMS}.view_handler",
         old='            self._host.rule("merge_req.rejected")\n            return False',
         new="            pass",
-        seed=5,
+        seed=13,
     ),
     Mutation(
         name="gms-view-not-ended",
@@ -53,7 +53,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.nakack",
         old="{s.sender: s.window.delivered for s in self.streams.values() if s.departed is None}",
         new="{s.sender: s.window.received for s in self.streams.values() if s.departed is None}",
-        seed=5,
+        seed=7,
     ),
     Mutation(
         name="gms-wrong-subgroups",
@@ -72,7 +72,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module=f"{_GMS}.gms",
         old="        if gone and self.leads and self.handler.suspended is None:",
         new="        if gone and self.leads and self.handler.suspended is None and self.handler.turn < 4:",
-        seed=3,
+        seed=7,
     ),
     Mutation(
         name="merge-never-found",
@@ -219,6 +219,16 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         old="        self._goals[hold.key] = goal\n        self._pursue()",
         new="        goal.then()",
         seed=1,
+    ),
+    Mutation(
+        name="flush-leaver-releases-nobody",
+        profile="vs",
+        property="G20",
+        what="nobody tells a joiner that it may send when the coordinator that let it in left with the same view",
+        module="coterie.group.protocols.flush_hold",
+        old="                if hold.kind is Kind.VIEW and not hold.rest and hold.leader == view.id.creator:",
+        new="                if False:",
+        seed=28,
     ),
     Mutation(
         name="state-wrong-chunk",

@@ -22,6 +22,7 @@ PEERS_NAME = "peers.test"
 
 KINDS: dict[str, str] = {
     "crash": "a process dies; its host says so, or is dead too; it restarts as a new incarnation, or not",
+    "start": "a node that has not been started yet is",
     "leave": "a member closes its channel in good order, and comes back as a new incarnation",
     "pause": "a process, or its whole host, stops for a while and goes on",
     "clock": "a node's clock runs too fast or too slow",
@@ -53,6 +54,7 @@ class Fault:
     """Something goes wrong at a time, for a while."""
 
     at: float
+    """Or when what `on` says happens, from then on."""
     kind: str
     nodes: list[str] = field(default_factory=list)
     """The nodes it concerns; for the network, see `links`."""
@@ -61,6 +63,8 @@ class Fault:
     """Directions [from, to] that it concerns."""
     values: dict[str, float] = field(default_factory=dict)
     """What else the kind needs."""
+    on: str = ""
+    """A moment: "n1 flush_held view" is the next event of that kind, with that mode or reason, at that node."""
 
 
 @dataclass(slots=True)
@@ -123,6 +127,8 @@ class Plan:
     """How long the application of a member takes to stop sending."""
     greet: bool = False
     """Everybody sends everybody a word when its gate opens."""
+    farewells: list[str] = field(default_factory=list)
+    """Members whose applications say a word to those who left."""
     state_size: int = 0
     """Bytes of an application's state, about."""
     quiet_at: float = 4.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from coterie.sim.link import Conditions
 from coterie.sim.plan import PEERS_NAME, Burst, FaultMaker, Plan, pick, swarm
+from coterie.sim.situations import add_farewells
 from coterie.sim.stream import Limits
 
 STANDARD_SEEDS = 2000
@@ -113,6 +114,7 @@ def channel_plan(seed: int) -> Plan:
         quiet_at=quiet_at,
     )
     share_secret(rng, stack)
+    add_farewells(rng, plan)
     return plan
 
 

@@ -33,6 +33,7 @@ from coterie.sim.profile_channel import (
     transport,
 )
 from coterie.sim.scenes import add_scenes
+from coterie.sim.situations import add_farewells, add_situations
 from coterie.sim.stream import Limits
 
 LARGE = 40
@@ -114,6 +115,8 @@ def _plan(profile: str, seed: int) -> Plan:
         quiet_at=quiet_at,
     )
     share_secret(rng, stack)
+    add_situations(rng, plan)
+    add_farewells(rng, plan)
     if not large:
         add_scenes(plan)
     return plan

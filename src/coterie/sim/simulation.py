@@ -163,6 +163,7 @@ class Simulation:
         member.app, member.channel = app, channel
         app.channel, app.block_delay = channel, self.plan.blocks.get(local.name, 0.0)
         app.state_size, app.greets = self.plan.state_size, self.plan.greet
+        app.farewells = local.name in self.plan.farewells
         self._apps[str(local)] = app
         runtime.spawn(self._connect(channel, local.name in self.plan.with_state))
 
@@ -289,6 +290,7 @@ class Simulation:
             self._delivered += 1
         if self._sink is not None:
             self._sink(event)
+        self._injector.happened(event)
 
     def _note_view(self, event: Event) -> None:
         """Whoever drops another from its view may miss what that one sends, and the other way round."""

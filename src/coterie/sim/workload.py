@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PATIENT = "~"
 """Marks the stream of those messages that waited for credit: their order among the others is not promised."""
+FAREWELLS = (0.0, 1.0, 1.03)
+"""Seconds after a member left at which an application may still have a word for it."""
 Complain = Callable[[str, str], None]
 """Told the property that is violated, and how."""
 
@@ -59,6 +61,9 @@ class Application(Receiver):
         """How long it takes to stop sending; if it takes time at all, it has a last word to say."""
         self.greets = False
         """It sends everybody a word when it may multicast again."""
+        self.farewells = False
+        """It says a word to those who left."""
+        self._members: tuple[Address, ...] = ()
         self.state_size = 0
         self._multicasts = 0
         """How many it got: its state."""
@@ -112,7 +117,22 @@ class Application(Receiver):
         await self._runtime.sleep(self.delay)
 
     def view_accepted(self, view: View) -> None:
-        pass
+        gone = [member for member in self._members if member not in view]
+        self._members = view.members
+        if self.farewells:
+            for member in gone:
+                for delay in FAREWELLS:
+                    self._runtime.call_later(delay, self._say_farewell, member)
+
+    def _say_farewell(self, member: Address) -> None:
+        """It may be there still, or come back; if it is not, nothing may be left of this."""
+        to = str(member)
+        try:
+            if self.channel is not None and member not in self._members:
+                self.channel.send_nowait(self.next_message(to, 20), member)
+                self.was_sent(to)
+        except (BufferFull, ChannelClosed):
+            pass
 
     # Flushes and state.
 
