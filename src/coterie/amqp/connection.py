@@ -239,6 +239,7 @@ class Connection(StreamHandler, FrameHandler):
             self.fail(ProtocolError(NOT_ALLOWED, f"{text} of {self.user.limits['max-channels']}"), payload[:4])
         else:
             channel = self.channels[number] = Channel(number, self)
+            self.server.channels_opened += 1
             channel.send("channel.open-ok")
 
     def forget(self, channel: Channel) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from coterie.amqp.codes import NOT_ALLOWED
 from coterie.broker import records
 from coterie.broker.cluster import Cluster, NullCluster
-from coterie.broker.counters import Counters
+from coterie.broker.counters import Churn, Counters
 from coterie.broker.observer import QueueObserver
 from coterie.broker.recovery import rebuild
 from coterie.broker.settings import BrokerSettings
@@ -61,6 +61,7 @@ class Broker:
         """Of every queue that is made from now on, in vhosts that are made from now on."""
         self.deleting_vhost: list[Callable[[Vhost], None]] = []
         """Called before a vhost ends: its connections are to be closed."""
+        self.churn_gone = Churn()
         self.gone = Counters()
         """Of vhosts that were deleted."""
         self._alarm_listeners: list[Callable[[str], None]] = []
@@ -171,9 +172,19 @@ class Broker:
             listener(vhost)
         vhost.clear()
         del self.vhosts[name]
+        self.churn_gone.add(vhost.churn)
         self.gone.add(vhost.gone)
         self.store.save(records.VHOST, records.key_of(name), None)
         return None
+
+    @property
+    def churn(self) -> Churn:
+        """Of all vhosts, also those that were deleted."""
+        total = Churn()
+        total.add(self.churn_gone)
+        for vhost in self.vhosts.values():
+            total.add(vhost.churn)
+        return total
 
     # Records of others: users.
 

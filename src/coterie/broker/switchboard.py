@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from coterie.broker import records
 from coterie.broker.arguments import QUEUE_TYPE
-from coterie.broker.counters import Counters
+from coterie.broker.counters import Churn, Counters
 from coterie.broker.exchange import BindingId, Exchange, Target, binding_id, make_exchange
 from coterie.broker.limits import FOLLOWING, effective
 from coterie.broker.policy import Policy, choose
@@ -49,6 +49,7 @@ class Switchboard(ABC):
         self.operator_policies: dict[str, Policy] = {}
         self.limits: dict[str, int] = {}
         """`max-queues`, `max-connections`."""
+        self.churn = Churn()
         self.gone = Counters()
         """Of queues that were deleted: with those of the others, totals that never fall."""
         self.wiring = 0
@@ -121,6 +122,8 @@ class Switchboard(ABC):
         queue.expiry.used()
         self.wiring += 1
         self.router.added(name)
+        if incarnation is None:
+            self.churn.created += 1
         if (save or incarnation is None) and kept(spec):
             self._save(records.QUEUE, records.key_of(self.name, name), records.queue_record(spec, number))
         return queue
@@ -130,6 +133,7 @@ class Switchboard(ABC):
         if self.queues.get(queue.name) is not queue:
             return
         del self.queues[queue.name]
+        self.churn.deleted += 1
         owned = self._owned.get(queue.owner, {})
         owned.pop(queue.name, None)
         if not owned:

@@ -102,6 +102,7 @@ class DeclareQueue(Change["Queue"]):
 
     def apply(self, vhost: Vhost) -> Queue:
         spec, what = self.spec, vhost.queue_name(self.name)
+        vhost.churn.declared += 1
         existing = vhost.queues.get(self.name)
         if existing is not None:
             if existing.owner is not (self.owner if spec.exclusive else None):

@@ -50,7 +50,7 @@ class LogStore(Store):
 
     def __init__(self, runtime: Runtime, settings: StoreSettings | None = None, folder: str = "store") -> None:
         self._runtime = runtime
-        self._settings = settings = settings or StoreSettings()
+        self.settings = settings = settings or StoreSettings()
         self._folder = folder
         self._files = Files(runtime, folder)
         self.index = Index(settings.compact_garbage)
@@ -74,7 +74,7 @@ class LogStore(Store):
         self._runtime.spawn(self._recover(done))
 
     async def _recover(self, done: Callable[[Recovered | Exception], None]) -> None:
-        recovery = Recovery(self._files, self._settings, self.index, self._runtime.wall())
+        recovery = Recovery(self._files, self.settings, self.index, self._runtime.wall())
         try:
             await recovery.run()
         except DiskError as error:
@@ -82,14 +82,14 @@ class LogStore(Store):
             return
         result = recovery.result
         secret = recovery.secret or self._runtime.entropy(SECRET_SIZE)
-        reserve = Reserve(self._runtime, self._files.path(RESERVE), self._settings.reserve_bytes, recovery.reserve)
+        reserve = Reserve(self._runtime, self._files.path(RESERVE), self.settings.reserve_bytes, recovery.reserve)
         self._next_number, self._next_queue = recovery.next_number, recovery.next_queue
         self.writer = Writer(
-            self._runtime, self._settings, self.index, self._folder, secret, result.incarnation, recovery.next_id,
+            self._runtime, self.settings, self.index, self._folder, secret, result.incarnation, recovery.next_id,
             recovery.next_number, reserve,
         )  # fmt: skip
         self.writer.on_synced = self._synced
-        self._compactor = Compactor(self._files, self._settings, self.index, secret, result.incarnation)
+        self._compactor = Compactor(self._files, self.settings, self.index, secret, result.incarnation)
         self._unit = Unit(self._next_number)
         for key, (next_position, _) in result.queues.items():
             name = Name(recovery.queues.get(key) or self._new_queue(), *key)
@@ -152,7 +152,7 @@ class LogStore(Store):
             if self.writer.refused:
                 tell()
             elif not told:
-                self._runtime.call_later(self._settings.retry_interval, look)
+                self._runtime.call_later(self.settings.retry_interval, look)
 
         for marks in self._known.values():
             marks.settle()
@@ -160,7 +160,7 @@ class LogStore(Store):
         self.save(CLOSED, "", {"incarnation": self.writer.incarnation})
         self.writer.when_synced(self.writer.written, tell)
         self._turn_over()
-        self._runtime.call_later(self._settings.retry_interval, look)
+        self._runtime.call_later(self.settings.retry_interval, look)
 
     # What it hears of queues.
 
@@ -190,7 +190,7 @@ class LogStore(Store):
         message = entry.message
         assert message is not None
         size = len(message.body)
-        if size > self._settings.copy_max or entry.expires is not None or entry.mark is not None:
+        if size > self.settings.copy_max or entry.expires is not None or entry.mark is not None:
             self._store(queue, [entry])
             return
         unit = self._open_unit()
@@ -208,7 +208,7 @@ class LogStore(Store):
         messages = [message for entry in entries if (message := entry.message) is not None]
         sizes = [entry.size for entry in entries]
         plain = [message.id for message in messages].count(None) == len(messages)
-        if max(sizes) <= self._settings.copy_max:
+        if max(sizes) <= self.settings.copy_max:
             join = b"".join
             if plain:
                 contents = [join((PLAIN, m.route, m.header, m.body)) for m in messages]
@@ -312,7 +312,7 @@ class LogStore(Store):
             self._unit.atomic = False
 
     def _open_unit(self) -> Unit:
-        if self._unit.size >= self._settings.record_bytes and not self._depth:
+        if self._unit.size >= self.settings.record_bytes and not self._depth:
             self._end_unit()
         return self._unit
 
@@ -407,7 +407,7 @@ class LogStore(Store):
         return self._next_queue - 1
 
     def _reserve(self, marks: QueueMarks, position: int) -> None:
-        marks.reserve(position, self._settings.positions_ahead)
+        marks.reserve(position, self.settings.positions_ahead)
         self._save_marks(marks)
         self.writer.sync_soon(self.writer.written)
 
@@ -438,7 +438,7 @@ class LogStore(Store):
         except DiskError as error:
             log.warning("compaction was given up for now", error=error)
             self.index.ripe[run[0].id] = None
-            await self._files.rest(self._settings.retry_interval)
+            await self._files.rest(self.settings.retry_interval)
         finally:
             self._compacting = False
 
