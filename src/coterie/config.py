@@ -36,7 +36,7 @@ Values = Mapping[str, Mapping[str, object]]
 class NodeSettings:
     """One node: who it is, where it listens, whom it looks for."""
 
-    name: str = setting("", "the node's name, unique in the group; empty: the host's name and the process id")
+    name: str = setting("", "the node's name, unique in the group; empty: as it was called before, else as the host is")
     group: str = setting("coterie", "the group that it joins; nodes of other groups are strangers")
     bind: str = setting("127.0.0.1:7800", "where it listens, as host:port; port 0 takes a free one")
     advertise: str = setting("", "host at which others reach that port, if they cannot by the host of bind")

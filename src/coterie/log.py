@@ -6,8 +6,9 @@
     log.info("peer connected", peer=address, attempts=3)
 
 Text: `2026-01-31T12:00:00.123Z INFO group.tcp: peer connected peer=b#1 attempts=3`; JSON: an object with time, level,
-logger, event and the facts. Loggers are children of the standard library's logger "coterie", so an application that
-embeds Coterie sets levels and handlers as it is used to; the command line calls `setup`.
+logger, event and the facts. Lines of a node carry its name: `... INFO node1 group.tcp: ...`, or the key `node`.
+Loggers are children of the standard library's logger "coterie", so an application that embeds Coterie sets levels and
+handlers as it is used to; the command line calls `setup`.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ class Log:
             self._logger.log(level, "%s", event, extra={_FACTS: facts}, stacklevel=3)
 
 
-def setup(level: str = "info", format: str = "text", stream: TextIO | None = None) -> None:
-    """Write Coterie's logs to `stream` (standard error). A second call replaces the first."""
+def setup(level: str = "info", format: str = "text", stream: TextIO | None = None, node: str = "") -> None:
+    """Write Coterie's logs to `stream` (standard error). A second call replaces the first. `node`: whose they are, as
+    those of several nodes may come together."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(node) if format == "json" else TextFormatter(node))
     root = logging.getLogger("coterie")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -59,13 +61,17 @@ def setup(level: str = "info", format: str = "text", stream: TextIO | None = Non
 
 
 class TextFormatter(logging.Formatter):
-    """For people: time, level, where, what, and the facts as key=value."""
+    """For people: time, level, whose, where, what, and the facts as key=value."""
+
+    def __init__(self, node: str = "") -> None:
+        super().__init__()
+        self._node = f"{_word(node)} " if node else ""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = "".join(f" {name}={_word(value)}" for name, value in facts_of(record).items())
         event = _one_line(record.getMessage())
         where = record.name.removeprefix("coterie.")
-        return f"{_time(record)} {record.levelname} {where}: {event}{facts}{self._trouble(record)}"
+        return f"{_time(record)} {record.levelname} {self._node}{where}: {event}{facts}{self._trouble(record)}"
 
     def _trouble(self, record: logging.LogRecord) -> str:
         return "\n" + self.formatException(record.exc_info) if record.exc_info else ""
@@ -74,15 +80,20 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """For machines: one object a line."""
 
+    def __init__(self, node: str = "") -> None:
+        super().__init__()
+        self._node = {"node": node} if node else {}
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
+            **self._node,
         }
         for name, value in facts_of(record).items():
-            # A fact never hides one of the four keys that every line has.
+            # A fact never hides one of the keys that every line has.
             simple = value is None or isinstance(value, str | int | float | list | dict)
             line[f"{name}_" if name in line else name] = value if simple else str(value)
         if record.exc_info:

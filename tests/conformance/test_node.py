@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 from raw_client import Raw
@@ -34,7 +36,10 @@ class Up:
             line = self._process.stdout.readline()
             assert line, self._process.communicate()[1]
             text += line
-        self.url = f"amqp://guest:guest@{json.loads(text)['amqp'][0]}/"
+        self.told: dict[str, Any] = json.loads(text)
+        self.url = f"amqp://guest:guest@{self.told['amqp'][0]}/"
+        self.log = ""
+        """What it said on standard error, once it has stopped."""
 
     def client(self) -> Raw:
         client = Raw(self.url).open()
@@ -43,7 +48,7 @@ class Up:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self._process.send_signal(number)
-        self._process.communicate(timeout=60)
+        _, self.log = self._process.communicate(timeout=60)
         return self._process.returncode
 
     def __enter__(self) -> Up:
@@ -112,6 +117,45 @@ def test_a_node_that_is_told_to_stop_tells_its_clients_and_exits_with_0() -> Non
         client = up.client()
         assert up.stop() == 0
         client.connection_closed(320, None)
+
+
+def test_the_last_line_of_its_log_says_that_it_has_stopped_and_each_line_whose_it_is() -> None:
+    with Up() as up:
+        up.client()
+        up.stop()
+        name = up.told["name"]
+        lines = up.log.splitlines()
+        assert lines[-1].endswith(f"INFO {name} node.node: the node has stopped name={name}")
+        assert all(line.split(" ")[2] == name for line in lines)
+
+
+def test_clients_of_this_host_come_in_by_either_protocol() -> None:
+    """`localhost` is ::1 to some clients, and 127.0.0.1 to others."""
+    with Up() as up:
+        four, six = up.told["amqp"]
+        host, _, port = four.rpartition(":")
+        assert (host, six) == ("127.0.0.1", f"[::1]:{port}")
+        Raw(f"amqp://guest:guest@{six}/").open().close()
+        console = up.told["console"].rpartition(":")[2]
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, int(console)), 10) as connection:
+                connection.sendall(b"GET /health/ready HTTP/1.0\r\n\r\n")
+                assert connection.recv(100).startswith(b"HTTP/1.0 200")
+
+
+def test_a_node_has_the_same_name_after_a_restart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its data, and other nodes, know it by that; a container's host has another name each time."""
+    with Up("--data", str(folder)) as up:
+        first = up.told["name"]
+        up.stop(signal.SIGKILL)
+    with Up("--data", str(folder)) as up:
+        assert up.told["name"] == first
+    monkeypatch.setenv("COTERIE_NODE_NAME", "chosen")
+    with Up("--data", str(folder)) as up:
+        assert up.told["name"] == "chosen"
+    monkeypatch.delenv("COTERIE_NODE_NAME")
+    with Up("--data", str(folder)) as up:
+        assert up.told["name"] == "chosen"
 
 
 def test_without_a_folder_nothing_survives() -> None:

@@ -45,14 +45,18 @@ class Operated(ThreeBrokers):
     def told(self, node: str, *arguments: str, expect: int = 0) -> Any:
         return json.loads(self.command(node, *arguments, "--json", expect=expect).stdout)
 
-    def states(self, node: str) -> dict[str, tuple[str, bool]]:
-        """By name: state, and whether it votes; without a command, as it is asked again and again."""
+    def ask(self, node: str, path: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection(self.console[node], timeout=60)
         try:
-            connection.request("GET", "/api/cluster", headers={"Authorization": GUEST})
-            found = json.loads(connection.getresponse().read())
+            connection.request("GET", path, headers={"Authorization": GUEST})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
         finally:
             connection.close()
+
+    def states(self, node: str) -> dict[str, tuple[str, bool]]:
+        """By name: state, and whether it votes; without a command, as it is asked again and again."""
+        _, found = self.ask(node, "/api/cluster")
         return {member["name"]: (member["state"], member["voter"]) for member in found["members"]}
 
 
@@ -123,11 +127,20 @@ def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lo
     assert "'node2' is in step" in three.command("node1", "forget", "node2", expect=1).stderr
     assert "'node9' is no voter" in three.command("node1", "forget", "node9", expect=2).stderr
 
+    # Any one of them may go.
+    checks = [f"/api/health/checks/node-is-{what}-critical" for what in ("quorum", "mirror-sync")]
+    assert [three.ask("node1", check) for check in checks] == [(200, {"status": "ok"})] * 2
+
     # A death.
     three.kill("node3")
     left = {"node1": ("in step", True), "node2": ("in step", True)}
     eventually("node3 is lost", lambda: three.states("node1") == {**left, "node3": ("lost", True)})
     assert "node3 is lost: bring it back, or forget it first" in three.command("node1", "drain", expect=1).stderr
+    status, answer = three.ask("node1", checks[0])
+    assert (status, answer["status"], answer["others"]) == (503, "failed", ["node2"])
+    assert three.ask("node1", checks[1])[0] == 200
+    assert three.ask("node1", "/api/healthchecks/node/node2") == (200, {"status": "ok"})
+    assert three.ask("node1", "/api/healthchecks/node/node3")[0] == 503
     (lost,) = [row for row in three.told("node2", "voters")["voters"] if row["state"] == "lost"]
     assert (lost["name"], lost["incarnation"]) == ("node3", None)
 
@@ -152,6 +165,15 @@ def test_an_operator_sees_a_death_forgets_it_and_drains_a_node_and_nothing_is_lo
     (queue,) = three.told("node2", "owners")["queues"]
     assert (queue["name"], queue["dispatch"], queue["owner"]) == ("jobs", "credit", None)
     assert queue["members"] == [{"name": "node1", "consumers": 1, "held": 10}]
+    # Every node knows whose a consumer is, its own or another's.
+    for node in ("node1", "node2"):
+        for path, key in (("/api/queues/%2F/jobs", "consumer_details"), ("/api/consumers", None)):
+            found = three.ask(node, path)[1]
+            (shown,) = found if key is None else found[key]
+            details = shown["channel_details"]
+            assert (details["node"], details["number"], details["user"]) == ("node1", 1, "guest")
+            assert details["name"] == f"{details['connection_name']} (1)"
+            assert details["connection_name"] in [row["name"] for row in three.ask("node1", "/api/connections")[1]]
     table = three.command("node2", "owners").stdout
     assert "dispatch" in table
     assert "credit" in table

@@ -561,6 +561,103 @@ def test_metrics_tell_what_went_through_and_never_fall(node: Running) -> None:
             assert gone[name] >= value, name
 
 
+OVERVIEW = [
+    "alarms_free_disk_space_watermark",
+    "alarms_memory_used_watermark",
+    "build_info",
+    "channels",
+    "channels_closed_total",
+    "channels_opened_total",
+    "connections",
+    "connections_closed_total",
+    "connections_opened_total",
+    "consumers",
+    "disk_space_available_bytes",
+    "disk_space_available_limit_bytes",
+    "global_consumers",
+    "global_messages_acknowledged_total",
+    "global_messages_confirmed_total",
+    "global_messages_delivered_consume_auto_ack_total",
+    "global_messages_delivered_consume_manual_ack_total",
+    "global_messages_delivered_get_auto_ack_total",
+    "global_messages_delivered_get_manual_ack_total",
+    "global_messages_delivered_total",
+    "global_messages_get_empty_total",
+    "global_messages_received_confirm_total",
+    "global_messages_received_total",
+    "global_messages_redelivered_total",
+    "global_messages_routed_total",
+    "global_messages_unroutable_dropped_total",
+    "global_messages_unroutable_returned_total",
+    "global_publishers",
+    "identity_info",
+    "process_max_fds",
+    "process_max_tcp_sockets",
+    "process_open_fds",
+    "process_open_tcp_sockets",
+    "process_resident_memory_bytes",
+    "queue_messages_ready",
+    "queue_messages_unacked",
+    "queue_messages_published_total",
+    "queues",
+    "queues_created_total",
+    "queues_declared_total",
+    "queues_deleted_total",
+    "resident_memory_limit_bytes",
+    "channel_messages_published_total",
+    "channel_messages_confirmed_total",
+    "channel_messages_unroutable_dropped_total",
+]
+"""What RabbitMQ's dashboard "Overview" is made of, now and before."""
+
+
+def test_rabbitmqs_dashboard_finds_its_metrics_and_they_tell_what_happened(tmp_path: Path) -> None:
+    with Running("--data", str(tmp_path)) as node:
+
+        def look() -> dict[str, float]:
+            return samples(node.ask("GET", "/metrics").body.decode())
+
+        before = look()
+        assert {f"rabbitmq_{name}" for name in OVERVIEW} <= {series.partition("{")[0] for series in before}
+        assert before["rabbitmq_resident_memory_limit_bytes"] > before["rabbitmq_process_resident_memory_bytes"]
+        assert before["rabbitmq_process_max_tcp_sockets"] > before["rabbitmq_process_open_tcp_sockets"] == 0
+        client = node.client()
+        channel, other = client.channel(), client.channel()
+        for _ in range(2):
+            channel.queue_declare("seen", durable=True)
+        channel.queue_delete("seen")
+        channel.basic_publish("", "nowhere", b"")
+        channel.confirm_delivery()
+        channel.basic_publish("", "nowhere", b"")
+        channel.queue_declare("read")
+        other.basic_consume("read", lambda *_: None)
+        after = look()
+
+        def grown(name: str) -> float:
+            series = [name, f'{name}{{protocol="amqp091"}}']
+            return next(after[each] - before[each] for each in series if each in after)
+
+        told = {
+            "rabbitmq_connections_opened_total": 1, "rabbitmq_connections_closed_total": 0,
+            "rabbitmq_channels_opened_total": 2, "rabbitmq_channels_closed_total": 0,
+            "rabbitmq_queues_declared_total": 3, "rabbitmq_queues_created_total": 2, "rabbitmq_queues_deleted_total": 1,
+            "rabbitmq_global_messages_received_total": 2, "rabbitmq_global_messages_received_confirm_total": 1,
+            "rabbitmq_global_messages_unroutable_dropped_total": 2, "rabbitmq_global_publishers": 1,
+            "rabbitmq_global_consumers": 1, "rabbitmq_process_open_tcp_sockets": 1,
+        }  # fmt: skip
+        assert {name: grown(name) for name in told} == told
+        other.close()
+        client.close()
+        node.eventually(lambda: look()["rabbitmq_connections_closed_total"] == 1)
+        after = look()
+        assert grown("rabbitmq_channels_closed_total") == 2
+        node.change("PUT", "/api/vhosts/short", {})
+        node.change("PUT", "/api/queues/short/q", {})
+        node.change("DELETE", "/api/vhosts/short")
+        after = look()
+        assert (grown("rabbitmq_queues_created_total"), grown("rabbitmq_queues_deleted_total")) == (3, 2)
+
+
 def test_metrics_of_each_object_survive_any_name(node: Running) -> None:
     name = 'a "quoted" \\ name\nwith a line'
     channel = node.channel()

@@ -12,11 +12,12 @@ from coterie.amqp.connection import TURN_COMMANDS
 from coterie.amqp.heartbeat import HEARTBEAT
 from coterie.amqp.methods import METHODS
 from coterie.amqp.settings import AmqpSettings
-from coterie.amqp.tables import Table, encode_table
+from coterie.amqp.tables import Table, Value, encode_table
 from coterie.broker.broker import DISK
 from coterie.broker.cluster import NullCluster
 from coterie.broker.publish import Publish, Routed
 from coterie.broker.vhost import Vhost
+from coterie.log import facts_of
 
 START_OK = METHODS["connection.start-ok"].frame(
     0, client_properties=CAPABLE, mechanism="PLAIN", response=b"\0guest\0guest", locale="en_US"
@@ -488,6 +489,31 @@ def test_a_new_secret_changes_nothing_and_is_answered_at_once() -> None:
     assert client.connection.user is user
 
 
+# What the log says.
+
+
+def test_every_line_of_a_client_has_the_name_that_it_gave_itself(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    caplog.set_level("INFO", "coterie")
+    client = rig.client({**CAPABLE, "connection_name": "the shop"})
+    client.call(0, "connection.update-secret", new_secret=b"x", reason="rotated")
+    client.send(1, "queue.declare", queue="none", passive=True)
+    rig.run()
+    client.send(1, "basic.ack", delivery_tag=1)
+    client.raw(b"garbage" * 10)
+    rig.run()
+    said = {record.getMessage(): facts_of(record) for record in caplog.records if "client" in facts_of(record)}
+    assert {"client connected", "client has a new secret", "channel closed", "connection closed"} <= said.keys()
+    assert {facts["client"] for facts in said.values()} == {f"{client.connection.name} - the shop"}
+
+
+@pytest.mark.parametrize("given", ["", b"bytes", 5, None, "x" * 5000])
+def test_a_name_that_is_none_or_without_end_does_no_harm_to_the_log(given: Value) -> None:
+    client = Rig().client({**CAPABLE, "connection_name": given})
+    assert len(client.connection.shown_name) <= len(client.connection.name) + 3 + 255
+    assert client.connection.shown_name.startswith(client.connection.name)
+
+
 # What the console sees.
 
 
@@ -512,7 +538,15 @@ def test_a_connection_shows_who_it_is_and_what_it_does() -> None:
     assert (one.prefetch, one.prefetch_all, list(one.consumers), one.unsettled.count) == (7, 9, ["t"], 1)
     assert two.confirms is not None
     assert (two.confirms.published, two.confirms.confirmed) == (4, 4)
-    expected = {"published": 4, "confirmed": 4, "returned": 1, "delivered": 3, "acked": 1, "rejected": 1}
+    expected = {
+        "published": 4,
+        "to_confirm": 4,
+        "confirmed": 4,
+        "returned": 1,
+        "delivered": 3,
+        "acked": 1,
+        "rejected": 1,
+    }
     assert {name: count for name, count in connection.traffic.as_dict().items() if count} == expected
     client.call(2, "channel.close")
     client.gone()

@@ -46,6 +46,19 @@ def test_a_line_of_json_has_the_same_as_keys(stream: io.StringIO) -> None:
     }
 
 
+def test_lines_of_a_node_carry_its_name(stream: io.StringIO) -> None:
+    """Those of several processes may come together: a cluster on one machine."""
+    setup("info", "text", stream, node="node1")
+    LOG.info("peer connected", peer="b")
+    assert stream.getvalue().split(" ", 1)[1] == "INFO node1 group.sample: peer connected peer=b\n"
+    stream.truncate(0)
+    stream.seek(0)
+    setup("info", "json", stream, node="a node")
+    LOG.info("peer connected", node="b")
+    line = json.loads(stream.getvalue())
+    assert (line["node"], line["node_"]) == ("a node", "b")
+
+
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_what_a_peer_put_into_a_fact_cannot_forge_a_second_line(stream: io.StringIO, format: str) -> None:
     setup("info", format, stream)

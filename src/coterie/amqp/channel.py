@@ -208,6 +208,7 @@ class Channel(Sink):
         self.connection.throttle.unsafe(size)
         if self.confirms is not None:
             self.confirms.published += len(publishes)
+            self.traffic.to_confirm += len(publishes)
         batch = Batch(self, publishes, size)
         done, server = batch.done, self.connection.server
         if server.stopwatch is not None and self.confirms is not None:
@@ -222,7 +223,11 @@ class Channel(Sink):
     def give_back(self, publishes: list[Publish]) -> None:
         """basic.return what was mandatory and reached no queue."""
         for publish in publishes:
-            if publish.unroutable and publish.mandatory:
+            if not publish.unroutable:
+                continue
+            if not publish.mandatory:
+                self.traffic.dropped += 1
+            else:
                 self.traffic.returned += 1
                 self.frames.returned(publish.message, NO_ROUTE, "NO_ROUTE", self._out.parts)
                 self._out.wrote(len(publish.message.body))
@@ -254,6 +259,17 @@ class Channel(Sink):
     def limits(self, consumer: Consumer) -> tuple[int, object, int]:
         assert isinstance(consumer, Subscription)
         return consumer.prefetch, self, self.prefetch_all
+
+    @property
+    def name(self) -> str:
+        return f"{self.connection.name} ({self.number})"
+
+    def details(self) -> dict[str, object]:
+        connection = self.connection
+        return {
+            "name": self.name, "number": self.number, "connection_name": connection.name,
+            "user": connection.user.name, "peer_host": connection.peer.host, "peer_port": connection.peer.port,
+        }  # fmt: skip
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         assert isinstance(consumer, Subscription)

@@ -48,6 +48,8 @@ log = Log(__name__)
 NO_METHOD: Final = bytes(4)
 TURN_COMMANDS: Final = 256
 """Commands of one connection that are carried out before it is the turn of others."""
+NAME_SHOWN: Final = 255
+"""Characters of the name that a client gives itself."""
 _CLOSE: Final = METHODS["connection.close"]
 _CLOSE_OK: Final = METHODS["connection.close-ok"]
 _OPEN_CHANNEL: Final = METHODS["channel.open"]
@@ -163,7 +165,7 @@ class Connection(StreamHandler, FrameHandler):
 
     def closed(self, reason: CloseReason) -> None:
         if self.state == "running":
-            log.info("client is gone without a word", client=self.name, why=reason.value)
+            log.info("client is gone without a word", client=self.shown_name, why=reason.value)
         self._release()
         self._be_patient(None)
         self.state = "closed"
@@ -239,6 +241,7 @@ class Connection(StreamHandler, FrameHandler):
             self.fail(ProtocolError(NOT_ALLOWED, f"{text} of {self.user.limits['max-channels']}"), payload[:4])
         else:
             channel = self.channels[number] = Channel(number, self)
+            self.server.channels_opened += 1
             channel.send("channel.open-ok")
 
     def forget(self, channel: Channel) -> None:
@@ -270,7 +273,7 @@ class Connection(StreamHandler, FrameHandler):
     def _on_update_secret(self, call: Call) -> None:
         """For tokens that run out before their connection. Passwords do not, and whose connection this is was decided
         when it was opened: so whatever comes is taken, and changes nothing."""
-        log.info("client has a new secret", client=self.name, why=call.text("reason"))
+        log.info("client has a new secret", client=self.shown_name, why=call.text("reason"))
         self.send("connection.update-secret-ok")
 
     def meet(self, properties: Table) -> None:
@@ -295,7 +298,7 @@ class Connection(StreamHandler, FrameHandler):
         self.opened_at = self.runtime.wall()
         self._be_patient(None)
         self.server.opened(self)
-        log.info("client connected", client=self.name, user=self.user.name, vhost=vhost.name)
+        log.info("client connected", client=self.shown_name, user=self.user.name, vhost=vhost.name)
 
     # Publishing, and what holds it back.
 
@@ -329,7 +332,7 @@ class Connection(StreamHandler, FrameHandler):
         return heard or bool(self.throttle.reasons)
 
     def _dead(self) -> None:
-        log.warning("client is silent", client=self.name, heartbeat=self.heartbeat)
+        log.warning("client is silent", client=self.shown_name, heartbeat=self.heartbeat)
         if self._stream is not None:
             self._stream.abort()
 
@@ -364,7 +367,9 @@ class Connection(StreamHandler, FrameHandler):
         if error.reply_code in CONNECTION_ERRORS:
             self.fail(error, ids)
             return
-        log.warning("channel closed", client=self.name, channel=channel.number, code=error.reply_code, why=str(error))
+        log.warning(
+            "channel closed", client=self.shown_name, channel=channel.number, code=error.reply_code, why=str(error)
+        )
         channel.close()
         channel.send("channel.close", **_reasons(error, ids))
 
@@ -372,7 +377,7 @@ class Connection(StreamHandler, FrameHandler):
         """Close it for a reason."""
         if self.over:
             return
-        log.warning("connection closed", client=self.name, code=error.reply_code, why=str(error))
+        log.warning("connection closed", client=self.shown_name, code=error.reply_code, why=str(error))
         self._release()
         self.send("connection.close", **_reasons(error, ids))
         self.state = "closing"
@@ -389,7 +394,7 @@ class Connection(StreamHandler, FrameHandler):
 
     def turn_away(self, why: str) -> None:
         """Tell somebody who speaks another protocol which one is spoken here."""
-        log.info("client turned away", client=self.name, why=why)
+        log.info("client turned away", client=self.shown_name, why=why)
         self.outbox.write(PROTOCOL_HEADER)
         self.hang_up()
 
@@ -432,7 +437,7 @@ class Connection(StreamHandler, FrameHandler):
         self._patience = None if seconds is None else self.runtime.call_later(seconds, self._too_slow)
 
     def _too_slow(self) -> None:
-        log.info("client takes too long", client=self.name, state=self.state)
+        log.info("client takes too long", client=self.shown_name, state=self.state)
         self._patience = None
         if self._stream is not None:
             self._stream.abort()
@@ -446,6 +451,12 @@ class Connection(StreamHandler, FrameHandler):
             held = self.throttle.reasons.keys() - {"turn"}
             return "blocked" if "alarm" in held else "flow" if held else "running"
         return self.state
+
+    @property
+    def shown_name(self) -> str:
+        """For the log: with the name that the client has given itself, as in RabbitMQ's."""
+        given = self.client_properties.get("connection_name")
+        return f"{self.name} - {given[:NAME_SHOWN]}" if isinstance(given, str) and given else self.name
 
     @property
     def sent_bytes(self) -> int:

@@ -132,7 +132,7 @@ class Handshake:
         elif connection.can("authentication_failure_close"):
             connection.fail(result)
         else:
-            log.info("login refused", client=connection.name)
+            log.info("login refused", client=connection.shown_name)
             connection.hang_up()
 
     def on_tune_ok(self, call: Call) -> None:

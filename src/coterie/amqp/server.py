@@ -51,6 +51,8 @@ class Server:
         self.accepted = 0
         """Connections since the start."""
         self.turned_away = 0
+        self.connections_opened = self.channels_opened = 0
+        """Since the start."""
         self._open: dict[int, Connection] = {}
         self._traffic = Traffic()
         """Of connections that are over."""
@@ -116,6 +118,7 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         self._open[connection.number] = connection
+        self.connections_opened += 1
         if self._looking is None:
             self._look_later()
 

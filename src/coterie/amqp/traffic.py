@@ -10,11 +10,15 @@ class Traffic:
     """Messages, seen from the broker."""
 
     published: int = 0
+    to_confirm: int = 0
+    """Of those, on a channel that confirms."""
     confirmed: int = 0
     """With basic.ack or basic.nack."""
     refused: int = 0
     """Of those, with basic.nack."""
     returned: int = 0
+    dropped: int = 0
+    """That reached no queue, and did not have to."""
     delivered: int = 0
     """To consumers, acknowledging or not."""
     got: int = 0

@@ -13,7 +13,7 @@ from typing import Final
 from coterie.amqp.codes import NOT_ALLOWED, PRECONDITION_FAILED
 from coterie.broker import records, validation
 from coterie.broker.cluster import Cluster, NullCluster
-from coterie.broker.counters import Counters
+from coterie.broker.counters import Churn, Counters
 from coterie.broker.journal import Journal, restore_attributes, restore_key
 from coterie.broker.observer import QueueObserver
 from coterie.broker.recovery import rebuild
@@ -69,6 +69,7 @@ class Broker:
         """Of every queue that is made from now on, in vhosts that are made from now on."""
         self.deleting_vhost: list[Callable[[Vhost], None]] = []
         """Called before a vhost ends: its connections are to be closed."""
+        self.churn_gone = Churn()
         self.gone = Counters()
         """Of vhosts that were deleted."""
         self._alarm_listeners: list[Callable[[str], None]] = []
@@ -212,9 +213,19 @@ class Broker:
             self.journal.note(restore_key, self.vhosts, name, vhost)
             self.journal.note(restore_attributes, self.gone, *self.gone.image())
         del self.vhosts[name]
+        self.churn_gone.add(vhost.churn)
         self.gone.add(vhost.gone)
         self.store.save(records.VHOST, records.key_of(name), None)
         return None
+
+    @property
+    def churn(self) -> Churn:
+        """Of all vhosts, also those that were deleted."""
+        total = Churn()
+        total.add(self.churn_gone)
+        for vhost in self.vhosts.values():
+            total.add(vhost.churn)
+        return total
 
     # Records of others: users.
 

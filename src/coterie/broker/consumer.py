@@ -34,6 +34,10 @@ class Sink(ABC):
         """How many messages it may hold unsettled, 0: any number; who shares a further limit, and that limit or 0."""
         return 0, None, 0
 
+    def details(self) -> dict[str, object]:
+        """Whose it is, for operators: of a client's channel its `channel_details`, by RabbitMQ's names."""
+        return {}
+
     @abstractmethod
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Take them; never more than `room` said. Each `entry.message` is there, and stays this consumer's until

@@ -8,6 +8,21 @@ from coterie.broker.observer import Reason
 
 
 @dataclass(slots=True)
+class Churn:
+    """How queues came and went in a vhost, since this node started."""
+
+    declared: int = 0
+    """Also those that were there already."""
+    created: int = 0
+    deleted: int = 0
+
+    def add(self, other: Churn) -> None:
+        self.declared += other.declared
+        self.created += other.created
+        self.deleted += other.deleted
+
+
+@dataclass(slots=True)
 class Counters:
     """Of one queue, since it was declared or recovered here."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coterie.broker import records
 from coterie.broker.arguments import QUEUE_TYPE
-from coterie.broker.counters import Counters
+from coterie.broker.counters import Churn, Counters
 from coterie.broker.exchange import BindingId, Exchange, Target, binding_id, make_exchange
 from coterie.broker.journal import restore_attributes, restore_key
 from coterie.broker.limits import FOLLOWING, effective
@@ -52,6 +52,7 @@ class Switchboard(ABC):
         self.operator_policies: dict[str, Policy] = {}
         self.limits: dict[str, int] = {}
         """`max-queues`, `max-connections`."""
+        self.churn = Churn()
         self.gone = Counters()
         """Of queues that were deleted: with those of the others, totals that never fall."""
         self.wiring = 0
@@ -133,6 +134,8 @@ class Switchboard(ABC):
         queue.expiry.used()
         self.wiring += 1
         self.router.added(name)
+        if incarnation is None:
+            self.churn.created += 1
         if (save or incarnation is None) and kept(spec):
             self._save(records.QUEUE, records.key_of(self.name, name), records.queue_record(spec, number))
         return queue
@@ -144,6 +147,7 @@ class Switchboard(ABC):
         self._keep(self.queues, queue.name)
         del self.queues[queue.name]
         self._keep_owned(queue.owner)
+        self.churn.deleted += 1
         owned = self._owned.get(queue.owner, {})
         owned.pop(queue.name, None)
         if not owned:

@@ -105,6 +105,7 @@ class DeclareQueue(Change["Queue"]):
     def apply(self, vhost: Vhost) -> Queue:
         validation.refuse(validation.name(self.name), "name of a queue")
         spec, what = self.spec, vhost.queue_name(self.name)
+        vhost.churn.declared += 1
         existing = vhost.queues.get(self.name)
         if existing is not None:
             if existing.owner is not (self.owner if spec.exclusive else None):

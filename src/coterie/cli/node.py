@@ -7,7 +7,6 @@ import asyncio
 import faulthandler
 import os
 import signal
-import socket
 import threading
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from coterie.cli.up_cluster import run_many
 from coterie.cluster.core import Core
 from coterie.config import SECTIONS, Config, add_flags, flags_of, load_config, variable
 from coterie.errors import UserError
+from coterie.node.naming import default_name
 from coterie.node.node import Node, NodeConfig
 from coterie.runtime.aio import Segments
 from coterie.runtime.aio import run as run_loop
@@ -93,7 +93,7 @@ def run_up(options: argparse.Namespace) -> int:
         raise UserError(f"--port {options.port} is no port")
     if options.nodes != 1:
         return run_many(options.nodes, options.data, options.port, options.console_port, options.json)
-    listen: dict[str, object] = {"amqp": f"127.0.0.1:{options.port}"}
+    listen: dict[str, object] = {"amqp": f"localhost:{options.port}"}
     if options.console_port is not None or variable("listen", "console") not in os.environ:
         listen["console"] = _console(options.console_port, options.port)
     flags: dict[str, dict[str, object]] = {"listen": listen}
@@ -112,18 +112,18 @@ def _console(port: str | None, amqp: int) -> str:
         number = int(port)
     else:
         raise UserError(f"--console-port {port} is no port")
-    return f"127.0.0.1:{number}"
+    return f"localhost:{number}"
 
 
 def _serve(config: Config, as_json: bool) -> int:
-    log.setup(config.node.log_level, config.node.log_format)
-    name = config.node.name or f"{socket.gethostname()}-{os.getpid()}"
     data = Path(config.node.data).absolute() if config.node.data else None
     if data is not None:
         try:
             data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"--data {data}: {error.strerror}") from None
+    name = config.node.name or default_name(data, config.listen.amqp or config.listen.amqps)
+    log.setup(config.node.log_level, config.node.log_format, node=name)
     trace = Path(config.node.trace).absolute() if config.node.trace else None
     seconds = config.node.trace_segment_seconds
     segments = Segments(seconds, config.node.trace_segment_bytes) if seconds else None

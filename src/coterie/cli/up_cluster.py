@@ -100,7 +100,7 @@ class LocalCluster:
         peers = ",".join(f"127.0.0.1:{port}" for port in self._between)
         command = [
             sys.executable, "-m", "coterie", "node", "--json", "--name", f"node{number + 1}",
-            "--amqp", f"127.0.0.1:{self._amqp[number]}", "--console", self._console[number],
+            "--amqp", f"localhost:{self._amqp[number]}", "--console", self._console[number],
             "--bind", f"127.0.0.1:{self._between[number]}", "--peers", peers,
             "--cluster-size", str(len(self._amqp)),
         ]  # fmt: skip
@@ -154,8 +154,8 @@ def _console(given: str | None, amqp: int, number: int) -> str:
     if given is not None:
         if not given.isdecimal():
             raise UserError(f"--console-port {given} is no port")
-        return f"127.0.0.1:{int(given) + number if int(given) else 0}"
-    return f"127.0.0.1:{amqp + 10_000 + number if 0 < amqp <= 55_000 else 0}"
+        return f"localhost:{int(given) + number if int(given) else 0}"
+    return f"localhost:{amqp + 10_000 + number if 0 < amqp <= 55_000 else 0}"
 
 
 def _said(process: subprocess.Popen[str]) -> dict[str, Json]:

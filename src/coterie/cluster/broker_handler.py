@@ -454,6 +454,7 @@ class BrokerHandler(Cluster):
             "queue": consumer.queue.incarnation, "number": client.number, "tag": consumer.tag,
             "flags": [consumer.no_ack, consumer.exclusive], "priority": consumer.priority, "limit": credit.limit,
             "pool": [credit.pool, credit.pool_limit], "args": records.pack(consumer.arguments),
+            "details": consumer.sink.details(),
         }  # fmt: skip
 
         def answered(error: ProtocolError | None) -> None:

@@ -37,7 +37,7 @@ class Pool:
 class Subscriber(Consumer):
     """A consumer of any node, as the ordered log knows it."""
 
-    __slots__ = ("held", "limit", "number", "peer", "pool")
+    __slots__ = ("details", "held", "limit", "number", "peer", "pool")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Subscriber(Consumer):
         number: int,
         limit: int,
         pool: Pool | None,
+        details: dict[str, object],
     ) -> None:
         super().__init__(tag, queue, sink, no_ack, exclusive, priority, arguments)
         self.peer = peer
@@ -59,6 +60,8 @@ class Subscriber(Consumer):
         self.limit = limit
         self.held = 0
         self.pool = pool
+        self.details = details
+        """Whose it is, as its own node says (`Sink.details`)."""
 
     @property
     def room(self) -> int:

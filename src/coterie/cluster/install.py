@@ -131,6 +131,7 @@ class Installation:
         subscriber = Subscriber(
             said["tag"], self._handler.queues[said["queue"]], peer, no_ack, exclusive, said["priority"],
             _table(said["args"]), peer, said["number"], said["limit"], peer.pools.get(said["pool"]),
+            said.get("details", {}),
         )  # fmt: skip
         subscriber.held = said["held"]
         return subscriber

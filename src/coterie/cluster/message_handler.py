@@ -262,6 +262,7 @@ class MessageHandler(QueueObserver):
         subscriber = Subscriber(
             said["tag"], queue, peer, no_ack, exclusive, said["priority"], arguments,
             peer, said["number"], said["limit"], peer.pool(*said["pool"]),
+            said.get("details", {}),
         )  # fmt: skip
         peer.add(subscriber)
         try:

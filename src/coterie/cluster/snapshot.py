@@ -174,7 +174,7 @@ def _subscriber(subscriber: Subscriber) -> Json:
         "number": subscriber.number, "tag": subscriber.tag, "queue": subscriber.queue.incarnation,
         "flags": [subscriber.no_ack, subscriber.exclusive], "priority": subscriber.priority,
         "args": records.pack(subscriber.arguments), "limit": subscriber.limit, "held": subscriber.held,
-        "pool": 0 if subscriber.pool is None else subscriber.pool.number,
+        "pool": 0 if subscriber.pool is None else subscriber.pool.number, "details": subscriber.details,
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
 from coterie.broker.consumer import Consumer
 from coterie.console.ask import Ask, Refused, Route, answer, not_found, nothing
-from coterie.console.shapes import channel_name, channel_shape, connection_shape, consumer_shape
+from coterie.console.shapes import channel_shape, connection_shape, consumer_shape
 
 
 def _connections(ask: Ask) -> list[Connection]:
@@ -71,12 +71,12 @@ async def of_connection(ask: Ask) -> web.Response:
 
 
 async def _listed_channels(ask: Ask, found: list[Channel]) -> web.Response:
-    return await ask.listed(found, channel_name, lambda each: channel_shape(ask.context, each))
+    return await ask.listed(found, lambda each: each.name, lambda each: channel_shape(ask.context, each))
 
 
 async def channel(ask: Ask) -> web.Response:
     for each in _channels(ask.connections()):
-        if channel_name(each) == ask.part("name"):
+        if each.name == ask.part("name"):
             details = [consumer_shape(consumer) for consumer in each.consumers.values()]
             return answer(channel_shape(ask.context, each) | {"consumer_details": details})
     raise not_found(f"no channel '{ask.part('name')}'")

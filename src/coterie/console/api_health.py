@@ -55,7 +55,7 @@ async def port_listener(ask: Ask) -> web.Response:
     text = ask.part("port")
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 0 < int(text) < 65536):
         raise bad(f"'{text[:20]}' is no port")
-    ports = [listener.endpoint.port for listener in ask.context.amqp.listeners]
+    ports = sorted({listener.endpoint.port for listener in ask.context.amqp.listeners})
     if int(text) in ports:
         return answer({"status": "ok", "port": int(text)})
     return failed("No active listener", missing=int(text), ports=ports)

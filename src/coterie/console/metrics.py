@@ -20,11 +20,10 @@ from coterie.cluster.core import Core
 from coterie.cluster.status import CATCHING_UP, IN_STEP, JOINING, LOST
 from coterie.console.context import Context, sliced
 from coterie.console.exposition import Exposition, Kind, Labels, Number, labelled
-from coterie.console.shapes import channel_name
+from coterie.console.metrics_totals import limits, objects, went_through
 from coterie.replication.link import LinkStatus
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-PROTOCOL: Final = {"protocol": "amqp091"}
 
 QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[Queue], int]]]] = (
     ("messages_ready", "Messages ready to be delivered to consumers", lambda queue: queue.ready),
@@ -61,6 +60,7 @@ TRAFFIC: Final = (
     ("rabbitmq_channel_messages_published_total", "Published on a channel", "published"),
     ("rabbitmq_channel_messages_confirmed_total", "Confirmed on a channel", "confirmed"),
     ("rabbitmq_channel_messages_unroutable_returned_total", "Returned as unroutable", "returned"),
+    ("rabbitmq_channel_messages_unroutable_dropped_total", "Dropped as unroutable", "dropped"),
     ("rabbitmq_channel_get_empty_total", "basic.get that found nothing", "get_empty"),
     ("rabbitmq_channel_messages_acked_total", "Acknowledged on a channel", "acked"),
     ("coterie_channel_messages_delivered_total", "Delivered to consumers, acknowledging or not", "delivered"),
@@ -91,9 +91,11 @@ async def collect(context: Context, per_object: bool) -> str:
         "rabbitmq_build_info", "gauge", "Version info",
         [({"rabbitmq_version": __version__, "product_name": "Coterie", "product_version": __version__}, 1)],
     )  # fmt: skip
+    # Dashboards choose a cluster by this, so its nodes must say the same.
+    cluster = context.name if context.core is None else context.core.status().cluster or context.name
     out.family(
         "rabbitmq_identity_info", "gauge", "Node & cluster identity info",
-        [({"rabbitmq_node": context.name, "rabbitmq_cluster": context.name}, 1)],
+        [({"rabbitmq_node": context.name, "rabbitmq_cluster": cluster, "rabbitmq_cluster_permanent_id": cluster}, 1)],
     )  # fmt: skip
     out.one("rabbitmq_process_open_fds", "gauge", "Open file descriptors", process.descriptors)
     out.one("rabbitmq_process_max_fds", "gauge", "Open file descriptors limit", process.descriptors_max)
@@ -104,8 +106,10 @@ async def collect(context: Context, per_object: bool) -> str:
         ("disk", "rabbitmq_alarms_free_disk_space_watermark", "is 1 while the disk is full or too slow"),
     ):
         out.one(name, "gauge", what, int(broker.alarms.get(alarm, False)))
-    _objects(context, out)
-    await _totals(context, out)
+    limits(context, process, out)
+    objects(context, out)
+    totals = await context.totals()
+    went_through(context, totals, out)
     _own(context, out)
     if per_object:
         await _each(context, out)
@@ -116,57 +120,12 @@ async def collect(context: Context, per_object: bool) -> str:
                 sums[at] += read(queue)
         for (name, help, _), value in zip(QUEUE_GAUGES, sums, strict=True):
             out.one(_queue_metric(name), "gauge", help, value)
+        for metric, help, counter in QUEUE_COUNTERS:
+            out.one(metric, "counter", help, getattr(totals, counter))
+        traffic = context.amqp.traffic
+        for metric, help, name in TRAFFIC:
+            out.one(metric, "counter", help, getattr(traffic, name))
     return out.text()
-
-
-def _objects(context: Context, out: Exposition) -> None:
-    connections, queues = context.connections(), context.queues()
-    consumers = sum(len(queue.consumers) for queue in queues)
-    channels = sum(len(each.channels) for each in connections)
-    out.one("rabbitmq_connections", "gauge", "Connections currently open", len(connections))
-    out.one("rabbitmq_channels", "gauge", "Channels currently open", channels)
-    out.one("rabbitmq_queues", "gauge", "Queues available", len(queues))
-    out.one("rabbitmq_consumers", "gauge", "Consumers currently connected", consumers)
-    exchanges = sum(len(vhost.exchanges) + 1 for vhost in context.broker.vhosts.values())
-    out.one("coterie_exchanges", "gauge", "Exchanges", exchanges)
-    out.one("coterie_bindings", "gauge", "Bindings", sum(v.binding_count for v in context.broker.vhosts.values()))
-    out.one("coterie_vhosts", "gauge", "Virtual hosts", len(context.broker.vhosts))
-
-
-async def _totals(context: Context, out: Exposition) -> None:
-    queues, traffic = await context.totals(), context.amqp.traffic
-    delivered = queues.delivered + queues.delivered_no_ack + queues.got + queues.got_no_ack
-    for name, help, value in (
-        ("received", "Messages received from publishers", traffic.published + context.published),
-        ("confirmed", "Messages confirmed to publishers", traffic.confirmed),
-        ("routed", "Messages that came into queues", queues.enqueued),
-        ("unroutable_returned", "Mandatory messages returned as unroutable", traffic.returned),
-        ("get_empty", "Times basic.get found no message", traffic.get_empty),
-        ("delivered", "Messages delivered to consumers", delivered),
-        ("delivered_consume_manual_ack", "Delivered with basic.consume, to be acknowledged", queues.delivered),
-        ("delivered_consume_auto_ack", "Delivered with basic.consume, not acknowledged", queues.delivered_no_ack),
-        ("delivered_get_manual_ack", "Delivered with basic.get, to be acknowledged", queues.got),
-        ("delivered_get_auto_ack", "Delivered with basic.get, not acknowledged", queues.got_no_ack),
-        ("redelivered", "Messages delivered again", queues.redelivered),
-        ("acknowledged", "Messages acknowledged by consumers", queues.accepted),
-    ):
-        out.family(f"rabbitmq_global_messages_{name}_total", "counter", help, [(PROTOCOL, value)])
-    for name, help, value in (
-        ("messages_refused", "Publishes that a full queue did not take", queues.refused),
-        ("messages_duplicate", "Publishes whose message id a queue had seen before", queues.duplicates),
-        ("messages_dead_lettered", "Messages sent to dead-letter exchanges", queues.dead_lettered),
-        ("messages_unwritable", "Dead letters that could not be written, and were dropped", queues.unwritable),
-        ("messages_rejected", "Messages rejected for good", queues.rejected),
-        ("messages_expired", "Messages whose time was over", queues.expired),
-        ("messages_evicted", "Messages dropped because a queue was too long", queues.evicted),
-        ("messages_replaced", "Messages replaced by a newer value", queues.replaced),
-        ("messages_exhausted", "Messages given back more often than allowed", queues.exhausted),
-        ("messages_purged", "Messages purged", queues.purged),
-        ("messages_lost", "Messages that the disk did not give back", queues.lost),
-        ("connections_accepted", "Connections since the start", context.amqp.accepted),
-        ("connections_turned_away", "Connections that were too many", context.amqp.turned_away),
-    ):
-        out.one(f"coterie_{name}_total", "counter", help, value)
 
 
 def _own(context: Context, out: Exposition) -> None:
@@ -207,6 +166,13 @@ def _cluster(core: Core, out: Exposition) -> None:
         out.one(f"coterie_cluster_{name}", "gauge", help, value)
     alarms = [({"member": member.name, "alarm": each}, 1) for member in status.members for each in member.alarms]
     out.family("coterie_cluster_alarm", "gauge", "is 1 for each alarm of a member: publishers wait everywhere", alarms)
+    out.one("rabbitmq_raft_term_total", "counter", "Epoch of the cluster's log", status.epoch)
+    for name, help, index in (
+        ("commit", "Events of the cluster's log that are decided, as far as this node knows", status.index),
+        ("last_applied", "Events of the log that this node has applied", status.index),
+        ("last_written", "Events of the log that this node has on disk", status.disk),
+    ):
+        out.one(f"rabbitmq_raft_log_{name}_index", "gauge", help, index)
 
 
 def _queue_metric(name: str) -> str:
@@ -243,7 +209,7 @@ def _of_connections(connections: list[Connection], out: Exposition) -> None:
 
 def _of_channels(channels: list[Channel], out: Exposition) -> None:
     def each(read: Callable[[Channel], Number]) -> Iterable[tuple[Labels, Number]]:
-        return (({"channel": channel_name(channel)}, read(channel)) for channel in channels)
+        return (({"channel": channel.name}, read(channel)) for channel in channels)
 
     out.family("rabbitmq_channel_consumers", "gauge", "Consumers on a channel", each(lambda c: len(c.consumers)))
     unacked = each(lambda channel: channel.unsettled.count)
@@ -256,4 +222,4 @@ def _of_channels(channels: list[Channel], out: Exposition) -> None:
 
 
 def _labelled(channels: list[Channel]) -> Iterable[tuple[Channel, Labels]]:
-    return ((channel, {"channel": channel_name(channel)}) for channel in channels)
+    return ((channel, {"channel": channel.name}) for channel in channels)

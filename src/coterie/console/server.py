@@ -13,7 +13,7 @@ import binascii
 import ipaddress
 import ssl
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -73,12 +73,13 @@ class Console:
     """Of one node; `start` once, `stop` once."""
 
     endpoint: Endpoint
+    """Where it listens; the first, if it does so in more than one place."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._answering = 0
         self._watching: asyncio.Task[None] | None = None
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
 
         @web.middleware
         async def guard(request: web.Request, handler: Plain) -> web.StreamResponse:
@@ -104,21 +105,38 @@ class Console:
             _add(app, "GET", path, self._probe(probe))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
 
-    async def start(self, endpoint: Endpoint, tls: ssl.SSLContext | None = None) -> None:
-        """Raises UserError if the address cannot be had."""
+    async def start(self, endpoints: Sequence[Endpoint], tls: ssl.SSLContext | None = None) -> None:
+        """On all of them, and on one port: if that is to be a free one, the first decides. Raises UserError if one
+        cannot be had."""
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
-        try:
-            self._listener = await loop.create_server(self._accept, endpoint.host, endpoint.port, ssl=tls)
-        except OSError as error:
-            await self._runner.cleanup()
-            why = error.strerror or str(error)
-            raise UserError(f"listen.console: {endpoint} cannot be had: {why.lower()}") from None
-        host, port = self._listener.sockets[0].getsockname()[:2]
-        self.endpoint = Endpoint(str(host), int(port))
+        port = 0
+        for at in endpoints:
+            try:
+                port = await self._listen(at.host, at.port or port, tls)
+            except OSError as error:
+                if not at.port and port:
+                    log.info("a port that was free is not free there", host=at.host, port=port)
+                    continue
+                self._close_listeners()
+                await self._runner.cleanup()
+                why = error.strerror or str(error)
+                raise UserError(f"listen.console: {at} cannot be had: {why.lower()}") from None
         self.context.logbook.open()
         self._watching = asyncio.get_running_loop().create_task(self.context.watch())
-        log.info("listening for HTTP" if tls is None else "listening for HTTPS", at=self.endpoint)
+
+    async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        listener = await asyncio.get_running_loop().create_server(self._accept, host, port, ssl=tls)
+        bound = listener.sockets[0].getsockname()
+        at = Endpoint(str(bound[0]), int(bound[1]))
+        if not self._listeners:
+            self.endpoint = at
+        self._listeners.append(listener)
+        log.info("listening for HTTP" if tls is None else "listening for HTTPS", at=at)
+        return at.port
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
 
     def _accept(self) -> asyncio.BaseProtocol:
         server = self._runner.server
@@ -129,8 +147,7 @@ class Console:
 
     async def stop(self) -> None:
         """Requests that are being answered are, within a few seconds."""
-        if self._listener is not None:
-            self._listener.close()
+        self._close_listeners()
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):

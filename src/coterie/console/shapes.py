@@ -22,7 +22,7 @@ from coterie.broker.queue import Queue
 from coterie.broker.specs import Binding
 from coterie.broker.users import User
 from coterie.broker.vhost import Vhost
-from coterie.cluster.consumers import Peer
+from coterie.cluster.consumers import Peer, Subscriber
 from coterie.cluster.homes import name_of_home
 from coterie.cluster.status import replicas
 from coterie.console.context import Context, queue_key, read_connection, read_queue, read_traffic
@@ -228,16 +228,12 @@ def connection_shape(context: Context, connection: Connection) -> Shape:
     }  # fmt: skip
 
 
-def channel_name(channel: Channel) -> str:
-    return f"{channel.connection.name} ({channel.number})"
-
-
 def channel_shape(context: Context, channel: Channel) -> Shape:
     connection, reading = channel.connection, read_traffic(channel.traffic)
     rates = context.samples.rates(context.runtime.now(), (connection.number, channel.number), reading)
     confirms, transaction = channel.confirms, channel.transaction
     return {
-        "name": channel_name(channel), "number": channel.number, "node": context.name,
+        "name": channel.name, "number": channel.number, "node": context.name,
         "user": connection.user.name, "vhost": connection.vhost.name, "state": connection.shown_state,
         "connection_details": {
             "name": connection.name, "peer_host": connection.peer.host, "peer_port": connection.peer.port,
@@ -263,15 +259,11 @@ def consumer_shape(consumer: Consumer) -> Shape:
         "arguments": plain(consumer.arguments),
         "prefetch_count": consumer.prefetch if isinstance(consumer, Subscription) else 0,
     }  # fmt: skip
+    details = consumer.details if isinstance(consumer, Subscriber) else sink.details()
     if isinstance(sink, Peer):
         shape["node"] = sink.address.name
-    if isinstance(sink, Channel):
-        connection = sink.connection
-        shape["channel_details"] = {
-            "name": channel_name(sink), "number": sink.number, "connection_name": connection.name,
-            "user": connection.user.name, "peer_host": connection.peer.host, "peer_port": connection.peer.port,
-        }  # fmt: skip
-    return shape
+        details = {"node": sink.address.name} | details
+    return shape | {"channel_details": details}
 
 
 # Users, vhosts, policies.

@@ -32,12 +32,13 @@ from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
 from coterie.log import Log
 from coterie.node.events import EventStream
-from coterie.node.settings import ListenSettings, endpoint
+from coterie.node.naming import keep_name
+from coterie.node.settings import ListenSettings, endpoint, hosts_of
 from coterie.replication.links import Links
 from coterie.replication.settings import ReplicationSettings
 from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
 from coterie.runtime.aio.tls import Tls
-from coterie.runtime.base import Endpoint
+from coterie.runtime.base import Endpoint, TlsConfig
 from coterie.trace import Tracer
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Node:
         """Raises CoterieError if it cannot."""
         if self.config.data is not None:
             self._lock = lock(self.config.data)
+            keep_name(self.config.data, self.config.name)
         failed = await _done(self.broker.start)
         if failed is not None:
             raise failed if isinstance(failed, CoterieError) else CoterieError(f"the store cannot be read: {failed}")
@@ -152,14 +154,15 @@ class Node:
             raise UserError("listen.amqp and listen.amqps are both empty: no client could reach the node")
         console = self._make_console() if listen.console else None  # loading it takes a moment: before clients come
         if listen.amqp:
-            self.amqp.listen(endpoint(listen.amqp, "listen.amqp"))
+            self._listen(listen.amqp, "listen.amqp")
         tls = listen.tls()
         if tls is not None:
-            self.amqp.listen(endpoint(listen.amqps, "listen.amqps"), tls)
+            self._listen(listen.amqps, "listen.amqps", tls)
         if console is not None:
             secure = listen.console_config()
             context = None if secure is None else Tls().context(secure, server=True)
-            await console.start(endpoint(listen.console, "listen.console"), context)
+            at = endpoint(listen.console, "listen.console")
+            await console.start([Endpoint(host, at.port) for host in hosts_of(at)], context)
             self.closing.append(console.stop)
             self.console = console
             self._tell_where(console)
@@ -171,6 +174,18 @@ class Node:
             self.events.attach(self.runtime, self.broker, lambda: core is None or core.serves)
             self.events.start()
         log.info("the node is up", name=self.config.name, data=self.config.data or "none")
+
+    def _listen(self, where: str, name: str, tls: TlsConfig | None = None) -> None:
+        at = endpoint(where, name)
+        first, *others = hosts_of(at)
+        port = self.amqp.listen(Endpoint(first, at.port), tls).endpoint.port
+        for host in others:
+            try:
+                self.amqp.listen(Endpoint(host, port), tls)
+            except UserError:
+                if at.port:
+                    raise
+                log.info("a port that was free is not free there", host=host, port=port)
 
     def _make_console(self) -> Console | None:
         """The one part that needs more than Python; a node without it is a whole broker."""
@@ -240,6 +255,7 @@ class Node:
         if self._recovered:
             await _within("close the store", STEP_TIMEOUT, _ended(self.broker.stop))
         await self._end()
+        log.info("the node has stopped", name=self.config.name)
 
     async def kill(self) -> None:
         """At once, and without a word to anybody: as the death of its process would look from outside. For tests."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 from coterie.errors import UserError
@@ -13,9 +14,9 @@ from coterie.settings import setting
 class ListenSettings:
     """The front doors of a node, each as host:port; an empty one stays shut."""
 
-    amqp: str = setting("127.0.0.1:5672", "AMQP 0-9-1; port 0 takes a free one")
+    amqp: str = setting("localhost:5672", "AMQP 0-9-1; port 0 takes a free one; localhost is 127.0.0.1 and ::1")
     amqps: str = setting("", "AMQP 0-9-1 over TLS, usually port 5671; needs tls_cert and tls_key")
-    console: str = setting("127.0.0.1:15672", "HTTP API, metrics and console page")
+    console: str = setting("localhost:15672", "HTTP API, metrics and console page")
     console_tls: bool = setting(False, "HTTPS and not HTTP on `console`; needs tls_cert and tls_key")
     tls_cert: str = setting("", "file with the node's certificate, and those between it and the authority")
     tls_key: str = setting("", "file with its private key")
@@ -49,6 +50,19 @@ class ListenSettings:
     def _check_files(self, what: str) -> None:
         if not (self.tls_cert and self.tls_key):
             raise UserError(f"{what} needs listen.tls_cert and listen.tls_key")
+
+
+def hosts_of(at: Endpoint) -> list[str]:
+    """The addresses to listen on. `localhost` is this host by either protocol: clients take one of them first, and not
+    all of them the other one then."""
+    if at.host != "localhost":
+        return [at.host]
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as tried:
+            tried.bind(("::1", 0))
+    except OSError:  # a machine, or a container, without IPv6
+        return ["127.0.0.1"]
+    return ["127.0.0.1", "::1"]
 
 
 def endpoint(text: str, name: str) -> Endpoint:

@@ -115,9 +115,9 @@ def _plan(profile: str, seed: int) -> Plan:
         quiet_at=quiet_at,
     )
     share_secret(rng, stack)
-    add_situations(rng, plan)
+    arranged = add_situations(rng, plan)
     add_farewells(rng, plan)
-    if not large:
+    if not large and not arranged:
         add_scenes(plan)
     return plan
 

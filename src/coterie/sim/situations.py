@@ -21,10 +21,10 @@ SLOW = 0.2
 """Seconds that an application takes over block(), so that a view change or a merge takes its time."""
 
 
-def add_situations(rng: random.Random, plan: Plan) -> None:
-    """For groups with agreed views."""
+def add_situations(rng: random.Random, plan: Plan) -> bool:
+    """For groups with agreed views. Whether the plan has got one."""
     if len(plan.members) > 9:
-        return
+        return False
     if rng.random() < 0.3:
         _settings(plan, "FLUSH", "FLUSH2")["hold_max"] = HOLD_MAX
     choice = rng.random()
@@ -32,6 +32,8 @@ def add_situations(rng: random.Random, plan: Plan) -> None:
     if choice < SHARE * len(situations):
         situations[int(choice / SHARE)](rng, plan)
         plan.faults.sort(key=lambda fault: fault.at)
+        return True
+    return False
 
 
 def add_farewells(rng: random.Random, plan: Plan) -> None:

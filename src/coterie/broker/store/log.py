@@ -60,7 +60,7 @@ class LogStore(Store):
 
     def __init__(self, runtime: Runtime, settings: StoreSettings | None = None, folder: str = "store") -> None:
         self._runtime = runtime
-        self._settings = settings or StoreSettings()
+        self.settings = settings or StoreSettings()
         self._generations = Generations(runtime, folder)
         self._generation = 0
         self._kept: int | None = None
@@ -99,8 +99,8 @@ class LogStore(Store):
         """With nothing in it that is known yet."""
         self._generation = generation
         self._files = self._generations.files(generation)
-        self.index = Index(self._settings.compact_garbage)
-        self._loader = Loader(self._runtime, self._files, self._settings, self.index)
+        self.index = Index(self.settings.compact_garbage)
+        self._loader = Loader(self._runtime, self._files, self.settings, self.index)
         self._queues = {}
         self._known = {}
         self._leaving = set()
@@ -113,9 +113,9 @@ class LogStore(Store):
                 await self._settle()
                 self._kept = None
             self._open(await generations.find())
-            recovery = Recovery(self._files, self._settings, self.index)
+            recovery = Recovery(self._files, self.settings, self.index)
             await recovery.run()
-            present = generations.reserve >= self._settings.reserve_bytes > 0
+            present = generations.reserve >= self.settings.reserve_bytes > 0
             if generations.reserve and not present:
                 await generations.files(0).remove(RESERVE)
         except DiskError as error:
@@ -123,16 +123,16 @@ class LogStore(Store):
             return
         result = recovery.result
         secret = recovery.secret or self._runtime.entropy(SECRET_SIZE)
-        reserve = Reserve(self._runtime, generations.reserve_path, self._settings.reserve_bytes, present)
+        reserve = Reserve(self._runtime, generations.reserve_path, self.settings.reserve_bytes, present)
         self._next_number, self._next_queue = recovery.next_number, recovery.next_queue
         self.writer = Writer(
-            self._runtime, self._settings, self.index, generations.folder(self._generation), secret, result.incarnation,
+            self._runtime, self.settings, self.index, generations.folder(self._generation), secret, result.incarnation,
             recovery.next_id, recovery.next_number, reserve,
         )  # fmt: skip
         self.writer.written = self.writer.synced = written
         self.writer.on_synced = self._synced
         self._trace_generation("opened", self._generation)
-        self._compactor = Compactor(self._files, self._settings, self.index, secret, result.incarnation)
+        self._compactor = Compactor(self._files, self.settings, self.index, secret, result.incarnation)
         self._unit = Unit(self._next_number)
         for key, (next_position, _) in result.queues.items():
             name = Name(recovery.queues.get(key) or self._new_queue(), *key)
@@ -201,7 +201,7 @@ class LogStore(Store):
         self._open(self._generations.new())
         self._next_queue = 1
         self.writer = Writer(
-            self._runtime, self._settings, self.index, self._generations.folder(self._generation), old.secret,
+            self._runtime, self.settings, self.index, self._generations.folder(self._generation), old.secret,
             old.incarnation, 1, self._next_number, reserve,
         )  # fmt: skip
         self.writer.written = self.writer.synced = old.written
@@ -209,7 +209,7 @@ class LogStore(Store):
         self._blocked(False)
         if reserve.wanted:
             self.writer.restore_reserve()
-        self._compactor = Compactor(self._files, self._settings, self.index, old.secret, old.incarnation)
+        self._compactor = Compactor(self._files, self.settings, self.index, old.secret, old.incarnation)
         self._unit = Unit(self._next_number)
         self._unit.atomic = self._depth > 0
         self._trace_generation("begun", self._generation)
@@ -232,7 +232,7 @@ class LogStore(Store):
                 break
             except DiskError as error:
                 log.error("the disk refuses: the old store is kept", error=error)
-                await self._files.rest(self._settings.retry_interval)
+                await self._files.rest(self.settings.retry_interval)
         if self._generation != generation or self._kept is None:
             return
         old, self._kept = self._kept, None
@@ -293,7 +293,7 @@ class LogStore(Store):
             if self.writer.refused:
                 tell()
             elif not told:
-                self._runtime.call_later(self._settings.retry_interval, look)
+                self._runtime.call_later(self.settings.retry_interval, look)
 
         for marks in self._known.values():
             marks.settle()
@@ -301,7 +301,7 @@ class LogStore(Store):
         self.save(CLOSED, "", {"incarnation": self.writer.incarnation})
         self.writer.when_synced(self.writer.written, tell)
         self._turn_over()
-        self._runtime.call_later(self._settings.retry_interval, look)
+        self._runtime.call_later(self.settings.retry_interval, look)
 
     # What it hears of queues.
 
@@ -333,7 +333,7 @@ class LogStore(Store):
         message = entry.message
         assert message is not None
         size = len(message.body)
-        if size > self._settings.copy_max or entry.expires is not None or entry.mark is not None:
+        if size > self.settings.copy_max or entry.expires is not None or entry.mark is not None:
             self._store(queue, [entry])
             return
         if self.journal.on:
@@ -355,7 +355,7 @@ class LogStore(Store):
         unit = self._open_unit()
         sizes = [entry.size for entry in entries]
         plain = [message.id for message in messages].count(None) == len(messages)
-        if max(sizes) <= self._settings.copy_max:
+        if max(sizes) <= self.settings.copy_max:
             join = b"".join
             if plain:
                 contents = [join((PLAIN, m.route, m.header, m.body)) for m in messages]
@@ -493,7 +493,7 @@ class LogStore(Store):
         self._part()
 
     def _open_unit(self) -> Unit:
-        if self._unit.size >= self._settings.record_bytes and not self._depth and not self._marked:
+        if self._unit.size >= self.settings.record_bytes and not self._depth and not self._marked:
             self._end_unit()
         return self._unit
 
@@ -598,7 +598,7 @@ class LogStore(Store):
         return self._next_queue - 1
 
     def _reserve(self, marks: QueueMarks, position: int) -> None:
-        marks.reserve(position, self._settings.positions_ahead)
+        marks.reserve(position, self.settings.positions_ahead)
         self._save_marks(marks)
         self.writer.sync_soon(self.writer.written)
 
@@ -628,7 +628,7 @@ class LogStore(Store):
         except DiskError as error:
             log.warning("compaction was given up for now", error=error)
             index.ripe[run[0].id] = None
-            await self._files.rest(self._settings.retry_interval)
+            await self._files.rest(self.settings.retry_interval)
 
 
 def _key(queue: Queue) -> tuple[str, str, int]:
