@@ -65,7 +65,13 @@ class Event:
                 line[name] = value
         if self.data:
             line["data"] = self.data
-        return json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:  # a name of bytes that are no text: these are escaped
+                return json.dumps(line, separators=(",", ":"))
+        return text
 
     @classmethod
     def from_json(cls, line: str) -> Event:

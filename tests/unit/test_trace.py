@@ -117,3 +117,9 @@ def test_every_kind_that_a_view_or_address_goes_into_writes_it_as_text() -> None
     seen: list[Event] = []
     Tracer(sink=seen.append).emit("view", view=View(ViewId(1, Address("a", 1)), (Address("a", 1),)).id)
     assert Event.from_json(seen[0].to_json()) == seen[0]
+
+
+def test_a_name_that_is_no_text_is_written_all_the_same() -> None:
+    event = Event("r", "n", 1, 1, 0.0, "queue", queue="bad-\udcff", data={"channel": "ä\udc80"})
+    assert Event.from_json(event.to_json().encode().decode()) == event
+    assert "ä" in Event("r", "n", 1, 1, 0.0, "queue", queue="ä").to_json()
