@@ -4,7 +4,8 @@ What clients do is as in the profile `broker`; and readers lease messages of som
 retire them, crash, and take over. More brokers may join later. Brokers are killed, lose power, are stopped
 and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
 power fails for all of them. In the end all brokers serve, everything is consumed, and what was confirmed must have been
-found.
+found. In a quarter of the runs some events fail half-way, at every broker alike, and brokers send nonsense: all of that
+is void, and must leave nothing.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def cluster_plan(seed: int) -> Plan:
             "homes": homes,
             "own": bool(own),
             "leases": leased,
-            "mistakes": random.Random(f"cluster/{seed}/mistakes").choice((0.0, 0.0, 0.0, 0.01, 0.05)),
+            "mistakes": _mistakes(seed),
         },
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
@@ -125,12 +126,26 @@ def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[F
 
 
 def _hostile(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
-    """Now and then a broker sends what makes no sense."""
+    """Where there are mistakes, brokers may also send what makes no sense; and often the power fails for all of them."""
     rng = random.Random(f"cluster/{seed}/hostile")
+    if not _mistakes(seed):
+        return []
+    at = rng.uniform(begin + 0.5, end - 1.0) if rng.random() < 0.6 else None
     return [
-        Fault(rng.uniform(begin, end - 0.5), "hostile", [rng.choice(brokers)], 0.0, values={"number": float(number)})
-        for number in range(rng.choice((0, 0, 3, 10)))
+        *(
+            Fault(rng.uniform(begin, end - 0.5), "hostile", [rng.choice(brokers)], 0.0, values={"number": float(n)})
+            for n in range(rng.choice((0, 3, 10)))
+        ),
+        *(
+            Fault(at or 0.0, "crash", [broker], 0.1, values={"power": 1.0, "silent": 0.0})
+            for broker in (brokers if at is not None else [])
+        ),
     ]
+
+
+def _mistakes(seed: int) -> float:
+    """Which part of all events meets a mistake in the code: in a quarter of the runs there are some."""
+    return random.Random(f"cluster/{seed}/mistakes").choice((0.01, 0.05, 0.15)) if seed % 4 == 3 else 0.0
 
 
 def _faults(
