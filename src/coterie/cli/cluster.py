@@ -106,7 +106,8 @@ def _lines(found: Shape) -> list[tuple[str, str]]:
     if oldest:
         lines.append(("oldest", f"{', '.join(oldest)}: it keeps the time, and updates those who join"))
     disk = f", on disk up to {at('disk_index')}" if found.get("disk_index") is not None else ", no disk"
-    lines.append(("log", f"epoch {at('epoch')}, {at('index')} events applied{disk}"))
+    void = f", {found['void_events']} of them void: the log says why" if found.get("void_events") else ""
+    lines.append(("log", f"epoch {at('epoch')}, {at('index')} events applied{disk}{void}"))
     lines.append(("view", str(at("view"))))
     lines.append(("dispatch", str(at("dispatch"))))
     return lines

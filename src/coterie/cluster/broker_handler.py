@@ -55,6 +55,8 @@ GATHERING = 0.02
 INSISTING = 0.1
 INSISTING_MAX = 60.0
 """Seconds until something that was void, and must be, is sent again: the first time, and at most."""
+STRAYS = 100
+"""So often something may be allotted to a consumer that is gone."""
 UNDER_WAY = 2
 """While so many of our events have not come back, publishes are gathered: an event costs more than its messages."""
 PROMPT = 1.0
@@ -132,6 +134,8 @@ class BrokerHandler(Cluster):
         self._until_ready: list[Callable[[], None]] = []
         """What waits until a queue has all of its messages."""
         self._accepts_due: Timer | None = None
+        self._strays: dict[int, int] = {}
+        """Consumers that are gone, and how often something was allotted to each all the same."""
         self._expiring = Expiring(self._send_expired)
 
     def start(self, runtime: Runtime) -> None:
@@ -546,8 +550,18 @@ class BrokerHandler(Cluster):
         if client is None:
             if not subscriber.no_ack:
                 self.release(subscriber.queue, entries, redelivered=False)
+            self._end_stray(subscriber.number)
             return
         self._core.when_held(partial(self._hand_on, client, subscriber, entries))
+
+    def _end_stray(self, number: int) -> None:
+        """Something is allotted to a consumer that is gone. Mostly its cancel is under way; but if that goes on and on,
+        the log knows of a consumer that there never was, and must be told."""
+        self._strays[number] = self._strays.get(number, 0) + 1
+        if self._strays[number] >= STRAYS:
+            self._insist(Kind.CANCEL, wire.credit(Credit(number, 0, 0, 0, 0)))
+        if self._strays[number] >= STRAYS or len(self._strays) > STRAYS:
+            self._strays.clear()
 
     def _hand_on(self, client: Client, subscriber: Subscriber, entries: list[Entry]) -> None:
         waited = bool(client.waiting)

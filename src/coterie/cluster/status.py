@@ -69,6 +69,8 @@ class ClusterStatus:
     majority: int
     """So many voters are needed."""
     members: tuple[MemberStatus, ...]
+    voids: int
+    """Events that could not be carried out, at any broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
     return ClusterStatus(
         core.cluster, us.name, us.incarnation, shown_state(core), why_closed(core), waits_for,
         core.progress.epoch, core.progress.index, disk_of(us), str(view.id), present[0].name if present else "",
-        core.settings.dispatch, voters, len(voters) // 2 + 1, tuple(members),
+        core.settings.dispatch, voters, len(voters) // 2 + 1, tuple(members), core.voids.count,
     )  # fmt: skip
 
 

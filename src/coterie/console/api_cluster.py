@@ -33,8 +33,8 @@ def cluster_shape(context: Context) -> Shape:
         return _of_cluster(context.core.status())
     return {
         "clustered": False, "cluster": None, "node": context.name, "incarnation": None, "state": "serving", "why": "",
-        "waits_for": "", "epoch": None, "index": None, "disk_index": None, "view": None, "coordinator": None,
-        "dispatch": ALONE,
+        "waits_for": "", "epoch": None, "index": None, "disk_index": None, "void_events": None,
+        "view": None, "coordinator": None, "dispatch": ALONE,
         "voters": [], "majority": None,
         "members": [
             {
@@ -50,7 +50,7 @@ def _of_cluster(found: ClusterStatus) -> Shape:
     return {
         "clustered": True, "cluster": found.cluster or None, "node": found.name, "incarnation": found.incarnation,
         "state": found.state, "why": found.why, "waits_for": found.waits_for, "epoch": found.epoch,
-        "index": found.index, "disk_index": found.disk, "view": found.view,
+        "index": found.index, "disk_index": found.disk, "void_events": found.voids, "view": found.view,
         "coordinator": found.coordinator or None, "dispatch": found.dispatch,
         "voters": list(found.voters), "majority": found.majority, "members": [_member(each) for each in found.members],
     }  # fmt: skip

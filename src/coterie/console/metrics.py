@@ -162,6 +162,8 @@ def _cluster(core: Core, out: Exposition) -> None:
         ("members_in_step", "Members that have what the log says", states[IN_STEP]),
         ("members_behind", "Members that join, or catch up", states[JOINING] + states[CATCHING_UP]),
         ("log_index", "Events of the log that this node has applied", status.index),
+        ("void_events", "Events of the log that no node could carry out, as far as this one has followed it",
+         status.voids),
     ):  # fmt: skip
         out.one(f"coterie_cluster_{name}", "gauge", help, value)
     alarms = [({"member": member.name, "alarm": each}, 1) for member in status.members for each in member.alarms]

@@ -137,30 +137,26 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.core",
         old="        except Exception:\n            answer = self.voids.add",
         new="        except PeerError:\n            answer = self.voids.add",
+        seed=7,
     ),
     Mutation(
         name="cluster-void-is-half-done",
         profile="cluster",
         property="B12",
-        what="what a failed event did until then stays, in memory and on disk",
+        what="what a failed event did until then stays in memory",
         module="coterie.broker.journal",
-        old=(
-            "                self._undo(notes)\n            finally:\n                if store is not None:\n"
-            "                    store.cut(mark)\n"
-        ),
-        new=(
-            "                del self._notes[notes:]\n            finally:\n                if store is not None:\n"
-            "                    store.unmark(mark)\n"
-        ),
+        old="                self._undo(notes)\n",
+        new="                del self._notes[notes:]\n",
     ),
     Mutation(
         name="cluster-void-is-stored",
         profile="cluster",
-        property="B1",
+        property="B14",
         what="what a failed event told the store stays there",
         module="coterie.broker.journal",
         old="                    store.cut(mark)\n",
         new="                    store.unmark(mark)\n",
+        seed=27,
     ),
     Mutation(
         name="cluster-late-syncs-count",
