@@ -45,7 +45,7 @@ def render(events: Sequence[Event], title: str, violations: Sequence[Violation] 
         "leftOut": left_out,
         **model.build(),
     }
-    text = json.dumps(page, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    text = json.dumps(page, separators=(",", ":")).replace("<", "\\u003c")
     return _PAGE.format(
         title=html.escape(title), css=_resource("diagram.css"), js=_resource("diagram.js"), model=text
     )  # fmt: skip
