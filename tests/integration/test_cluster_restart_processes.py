@@ -120,6 +120,7 @@ def publish(nodes: Nodes) -> list[bytes]:
     sent = [b"%d" % number for number in range(COUNT)]
     for body in sent:
         channel.basic_publish("", "kept", body, PERSISTENT)
+    channel.connection.close()
     return sent
 
 

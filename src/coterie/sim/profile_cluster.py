@@ -61,6 +61,9 @@ def cluster_plan(seed: int) -> Plan:
     names = sorted(rng.sample(sorted(QUEUES), rng.randint(2, 4)))
     latency = rng.choice((0.0003, 0.001, 0.005))
     timeout = rng.choice((0.5, 1.0))
+    hanging, meanwhile = _hang(seed, brokers, clients, names, begin)
+    if hanging:  # there must be time to be excluded, and to come back
+        timeout, quiet_at = 0.5, max(quiet_at, meanwhile[-1].at + 0.5)
     chance = random.Random(f"cluster/{seed}/dispatch")
     shared = {
         "dispatch": chance.choice(("credit", "ownership")),
@@ -89,7 +92,6 @@ def cluster_plan(seed: int) -> Plan:
     reading = random.Random(f"cluster/{seed}/leases")
     leased = sorted(reading.sample(names, reading.choice((0, 1, 2))))
     life: dict[str, object] = {"numbers": reading.choice((2**32 - 1, 2**32 - 4))} if reading.random() < 0.3 else {}
-    hanging, meanwhile = _hang(seed, brokers, clients, names, timeout, begin)
     strangers, of_strangers = _strangers(seed, brokers, late, begin, quiet_at)
     unread = [name for name in names if name not in leased]  # who reads in bulk knows messages by their bodies
     tiny = _tiny(random.Random(f"cluster/{seed}/tiny"), clients, unread, begin)
@@ -182,7 +184,7 @@ def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[F
 
 
 def _hostile(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
-    """Where there are mistakes, brokers may also send what makes no sense; and often the power fails for all of them."""
+    """Where there are mistakes, brokers may also send what makes no sense; and often the power fails for all."""
     rng = random.Random(f"cluster/{seed}/hostile")
     if not _mistakes(seed):
         return []
@@ -221,7 +223,7 @@ def _restart(seed: int, brokers: list[str], begin: float, end: float) -> list[Fa
 
 
 def _hang(
-    seed: int, brokers: list[str], clients: list[str], names: list[str], timeout: float, begin: float
+    seed: int, brokers: list[str], clients: list[str], names: list[str], begin: float
 ) -> tuple[list[Fault], list[Burst]]:
     """Now and then a sync of one broker, likely the one that orders, hangs while it is cut off and comes back. Clients
     send to whomever they reach: so it orders events that nobody else ever has."""
@@ -229,14 +231,15 @@ def _hang(
     if rng.random() >= 0.12:
         return [], []
     broker = brokers[0] if rng.random() < 0.7 else rng.choice(brokers)
-    at, away = rng.uniform(begin, begin + 0.4), timeout + rng.uniform(0.2, 0.4)
+    at, away = rng.uniform(begin, begin + 0.4), rng.uniform(2.0, 2.6)
+    hangs = away + rng.uniform(0.8, 2.0)
     cut = [[broker, other] for other in brokers if other != broker]
     faults = [
-        Fault(at, "hung_sync", [broker], away + rng.uniform(0.6, 1.4)),
+        Fault(at, "hung_sync", [broker], hangs),
         Fault(at + 0.05, "partition", [], away, links=[*cut, *([b, a] for a, b in cut)]),
     ]
     bursts = [Burst(at + 0.1, client, rng.choice(names), 20, 1, gap=0.02) for client in clients]
-    bursts += [Burst(at + away + 1.0, client, rng.choice(names), 10, 1, gap=0.05) for client in clients]
+    bursts += [Burst(at + hangs + 0.05, client, rng.choice(names), 10, 1, gap=0.05) for client in clients]
     return faults, bursts
 
 
