@@ -126,7 +126,7 @@ def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[F
 
 
 def _hostile(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
-    """Where there are mistakes, brokers may also send what makes no sense; and often the power fails for all of them."""
+    """Where there are mistakes, brokers may send what makes no sense too; and often the power fails for all of them."""
     rng = random.Random(f"cluster/{seed}/hostile")
     if not _mistakes(seed):
         return []
