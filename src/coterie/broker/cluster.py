@@ -211,12 +211,15 @@ class Cluster(ABC):
 
 
 class NullCluster(Cluster):
-    """A broker that stands alone: every step at once."""
+    """A broker that stands alone: every step at once; and whole or not at all, where it may fail half-way."""
 
     def publish(
         self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
     ) -> None:
-        vhost.apply_publish(routed)
+        if any(queue.limits.bounded or queue.window is not None for queue in routed):
+            vhost.journal.run(partial(vhost.apply_publish, routed))
+        else:
+            vhost.apply_publish(routed)
         vhost.when_safe(done)
 
     def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
@@ -226,13 +229,17 @@ class NullCluster(Cluster):
         queue.apply_accept(entries)
 
     def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
-        queue.apply_release(entries, redelivered)
+        """Nobody holds them any more, also if the queue's rules cannot be carried out."""
+        if not queue.journal.apart(partial(queue.apply_release, entries, redelivered), "a release by the rules"):
+            queue.put_back(entries, redelivered)
+            queue.dispatcher.schedule()
 
     def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        queue.apply_reject(entries)
+        queue.journal.run(partial(queue.apply_reject, entries))
 
     def expire(self, queue: Queue) -> None:
-        queue.expire()
+        if not queue.journal.apart(queue.expire, "the expiry of messages"):
+            queue.expiry.pause()
 
     def get(
         self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
@@ -260,7 +267,7 @@ class NullCluster(Cluster):
     def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:
         before = vhost.store.written()
         try:
-            result = change.apply(vhost)
+            result = vhost.journal.run(partial(change.apply, vhost))
         except ProtocolError as error:
             done(error)
             return
@@ -273,18 +280,18 @@ class NullCluster(Cluster):
     def transaction(
         self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
     ) -> None:
-        vhost.apply_transaction(transaction)
+        vhost.journal.run(partial(vhost.apply_transaction, transaction))
         vhost.when_safe(done)
 
     def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
-        answer = vhost.apply_step(step)
+        answer = vhost.journal.run(partial(vhost.apply_step, step))
         vhost.when_safe(lambda: done(answer))
 
     def lease(self, queue: Queue, step: LeaseStep, done: Callable[[LeaseShape | ProtocolError], None]) -> None:
         store = queue.vhost.store
         before = store.written()
         try:
-            answer = step.apply(queue).shape()
+            answer = queue.journal.run(partial(step.apply, queue)).shape()
         except ProtocolError as error:
             done(error)
             return
@@ -295,5 +302,5 @@ class NullCluster(Cluster):
             store.when_synced(written, lambda: done(answer))
 
     def administer(self, broker: Broker, said: dict[str, object], done: Callable[[Any], None]) -> None:
-        answer = broker.apply_administration(said)
+        answer = broker.journal.run(partial(broker.apply_administration, said))
         broker.store.when_synced(broker.store.written(), lambda: done(answer))

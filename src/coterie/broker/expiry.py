@@ -22,6 +22,8 @@ _INSTANT = 1e-6
 of the arrival, but not until any later one."""
 _AGAIN = 0.1
 """Seconds after which the cluster is asked again to let the head expire."""
+_PAUSE_MIN, _PAUSE_MAX = 1.0, 60.0
+"""Seconds after which a head that cannot expire is tried again: the first time, and at most."""
 _DELAY_MIN = 0.0005
 _DELAY_MAX = 3600.0
 """Seconds between two looks: timers are no good at very short and very long times."""
@@ -37,6 +39,7 @@ class Expiry:
         self._runtime = runtime
         self._timer: Timer | None = None
         self._due = 0.0
+        self._pause = self._paused_until = 0.0
         self._used = runtime.now()
         self._lease: Timer | None = None
 
@@ -74,6 +77,11 @@ class Expiry:
             if self._lease is None and self._queue.limits.expires is not None and not self._queue.consumers:
                 self._lease = self._runtime.call_later(_bounded(self._queue.limits.expires / 1000), self._look)
 
+    def pause(self) -> None:
+        """What is at the head cannot expire: it is tried again, but ever more seldom."""
+        self._pause = min(max(2 * self._pause, _PAUSE_MIN), _PAUSE_MAX)
+        self._paused_until = self._runtime.now() + self._pause
+
     def shorten(self, entries: Iterable[Entry], ttl: int) -> None:
         """From now on none of them has more time than this."""
         if self._queue.journal.on:
@@ -98,7 +106,9 @@ class Expiry:
                 self._timer.cancel()
             self._due = due
             delay = _bounded(due - self._queue.cluster.now())
-            self._timer = self._runtime.call_later(_AGAIN if asked and not delay else delay, self._fire)
+            if asked and not delay:
+                delay = max(_AGAIN, self._paused_until - self._runtime.now())
+            self._timer = self._runtime.call_later(delay, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
