@@ -59,6 +59,24 @@ def test_what_was_given_up_does_not_come_back_when_the_segment_behind_it_is_gone
     assert host.bodies(line) == {n: body("q", n) for n in (1, 2, 3)}
 
 
+def test_a_segment_stays_as_long_as_its_header_tells_where_another_one_ends() -> None:
+    """The one that was given up cannot be written anew just now; those behind it are of no other use any more."""
+    host = Host(settings=QUIET)
+    line = Line(host.store)
+    keep = line.fill(1, 3)
+    host.sync()
+    path, whole = give_up(host, line, 4)
+    host.disk.sync_fails = lambda name: name == path or name.endswith(".tmp")
+    line.take([entry for entry in line.entries.values() if entry not in keep])
+    for _ in range(3):
+        line.take(fill(host, line, 60))
+        settle(host)
+    come_back(host, path, whole)
+    found = host.crash(line)
+    assert found.damage == []
+    assert host.bodies(line) == {n: body("q", n) for n in (1, 2, 3)}
+
+
 @pytest.mark.parametrize("begun", [0, HEADER_SIZE // 2])
 def test_a_segment_that_was_hardly_begun_leaves_the_one_before_as_the_last(begun: int) -> None:
     """It was given up with an unfinished record at its end, and power was lost before the next one had its header."""

@@ -155,8 +155,8 @@ class BrokerInjector:
                 platter.tear = True
                 return lambda: setattr(platter, "tear", False)
             case "disk_error":
-                platter.failing = values["chance"]
-                return lambda: setattr(platter, "failing", 0.0)
+                platter.failing, platter.sticking = values["chance"], values.get("sticking", values["chance"])
+                return lambda: self._sound_again(platter)
             case "hung_sync":
                 platter.hangs_until = self._world.time + fault.duration
                 return lambda: setattr(platter, "hangs_until", 0.0)
@@ -164,6 +164,9 @@ class BrokerInjector:
                 platter.latency, platter.sync_latency = (each * values["factor"] for each in self._speed)
                 return lambda: self._quick_again(platter)
         raise ValueError(f"a fault of an unknown kind: {fault.kind}")
+
+    def _sound_again(self, platter: Platter) -> None:
+        platter.failing = platter.sticking = 0.0
 
     def _quick_again(self, platter: Platter) -> None:
         platter.latency, platter.sync_latency = self._speed

@@ -42,10 +42,15 @@ class Platter:
         self.tear = False
         """At a crash the last unsynced write may survive in part."""
         self.failing = 0.0
-        """How likely it is that a sync, a truncation, a removal or a renaming fails."""
+        """How likely it is that a sync or a truncation fails."""
+        self.sticking = 0.0
+        """And a removal or a renaming."""
 
     def fails(self) -> bool:
         return self.failing > 0 and self.rng.random() < self.failing
+
+    def sticks(self) -> bool:
+        return self.sticking > 0 and self.rng.random() < self.sticking
 
     def used(self) -> int:
         return sum(len(file.data) for file in self.files.values())
@@ -141,7 +146,7 @@ class SimDisk(Disk):
     def replace(self, old: str, new: str, done: Callable[[Exception | None], None]) -> None:
         def work() -> None:
             file = self._file(old)
-            failed = self._platter.fails()
+            failed = self._platter.sticks()
             if not failed or self._platter.rng.random() < 0.5:  # it may happen, and only the folder's sync fail
                 del self._platter.files[old]
                 self._platter.files[new] = file
@@ -154,7 +159,7 @@ class SimDisk(Disk):
     def remove(self, name: str, done: Callable[[Exception | None], None]) -> None:
         def work() -> None:
             self._file(name)
-            if self._platter.fails():
+            if self._platter.sticks():
                 raise _error(name)
             del self._platter.files[name]
             self._broken.discard(name)

@@ -203,7 +203,11 @@ def _errors(seed: int, begin: float, end: float) -> list[Fault]:
         for _ in range(rng.choice((1, 2, 3))):
             at = rng.uniform(begin, end - 0.2)
             duration = min(end - at, rng.choice((0.02, 0.1, 0.4)))
-            faults.append(Fault(at, "disk_error", [BROKER], duration, values={"chance": rng.choice((0.2, 0.5, 1.0))}))
+            chance = rng.choice((0.2, 0.5, 1.0))
+            values = {"chance": chance, "sticking": chance}
+            if rng.random() < 0.4:  # files can be written and synced, and neither removed nor renamed
+                duration, values = min(end - at, rng.choice((0.3, 1.0))), {"chance": 0.0, "sticking": chance}
+            faults.append(Fault(at, "disk_error", [BROKER], duration, values=values))
             if rng.random() < 0.5:
                 later = min(at + duration * rng.uniform(0.5, 2.0), end - 0.1)
                 values = {"power": float(rng.random() < 0.8), "silent": 0.0}
