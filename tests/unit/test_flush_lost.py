@@ -416,8 +416,7 @@ def test_a_flush_for_a_view_that_is_replaced_leaves_no_promise_behind(kind: type
     s = lone(kind)
     s.start(B, VIEW, number=1)
     s.start(B, VIEW, number=2)
-    assert s.sequencer.promises == 2
-    s.sequencer.releases = 0
+    assert (s.sequencer.promises, s.sequencer.releases) == (2, 0)
     s.hear(B, kind, AbortFlush(2, FIRST))
     assert s.sequencer.releases == 1
 
@@ -431,3 +430,40 @@ def test_a_promise_to_another_leader_stays_when_one_is_replaced(kind: type[Flush
     assert s.sequencer.releases == 0
     s.hear(C, kind, AbortFlush(1, FIRST))
     assert s.sequencer.releases == 1
+
+
+# A leader whose own gate opens by itself.
+
+
+@pytest.mark.parametrize("what", [VIEW, SHARED, EXCLUSIVE])
+def test_a_flush_under_way_fails_when_the_gate_of_its_leader_opens_by_itself(kind: type[Flushing], what: Kind) -> None:
+    s = lone(kind)
+    s.suspend(what)
+    s.flush.held_too_long()
+    assert s.outcome.reason == "our own gate was shut for too long"
+    assert not s.flush.shut
+    assert set(s.whom(AbortFlush)) == {B, C}
+
+
+def test_a_flush_for_a_view_that_held_when_its_leaders_gate_opened_is_not_said_to_have_led_to_none(
+    kind: type[Flushing],
+) -> None:
+    s = lone(kind, A, B)
+    s.suspend(VIEW)
+    _answer(s, kind)
+    assert s.outcome.ok
+    s.flush.held_too_long()
+    s.flush.resume(1)
+    assert s.told(StopFlush) == s.told(AbortFlush) == []
+
+
+def test_a_flush_for_a_view_that_came_although_its_leaders_gate_had_opened_is_over_for_all(
+    kind: type[Flushing],
+) -> None:
+    s = lone(kind, A, B)
+    s.suspend(VIEW)
+    _answer(s, kind)
+    s.flush.held_too_long()
+    s.install((A, B), NEXT)
+    s.flush.resume(1)
+    assert s.sent(StopFlush) == [(B, StopFlush(1, NEXT))]

@@ -168,7 +168,7 @@ class Holding:
             flush.note("joins")
         for hold in replaced:  # its end did not reach us, or it starts over
             self._leave(hold, "stop")
-            self.no_view_came(*hold.key)
+            self._promises.discard(hold.key)  # no view came of it; what is answered to this one binds
         flush.note("start")
         return self._add(Hold(leader, start.number, kind))
 
@@ -258,16 +258,13 @@ class Holding:
     def end_all(self) -> None:
         """The gate has been shut for too long. Whoever leads a flush of ours is told before anything is sent."""
         holds = list(self.holds.values())
-        local = self.flush.stack.local
         for hold in holds:
-            if hold.leader != local:
+            if hold.leader != self.flush.stack.local:
                 self._tell_left(hold, Why.TIMEOUT)
             self._leave(hold, "timeout")
         self.flush.gate.open()
         self.settle()
-        for hold in holds:
-            if hold.leader == local:  # last, for others of ours may begin then
-                self._tell_left(hold, Why.TIMEOUT)
+        self.flush.leading.gate_opened([hold.key for hold in holds])  # last, for others of ours may begin then
 
     def _tell_left(self, hold: Hold, why: Why) -> None:
         """LEFT-FLUSH. Only an exclusive flush promises its holder what others do meanwhile."""

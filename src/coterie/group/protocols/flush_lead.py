@@ -344,12 +344,21 @@ class Leading:
                     self._say_lost(lead, f"ended when {', '.join(came)} came, whom it did not block,")
 
     def gate_opens(self) -> None:
-        """Our gate was shut for too long, and opens by itself: what holds elsewhere does not hold here any more. It is
-        released when the gate is open."""
+        """Our gate was shut for too long, and opens by itself: what holds elsewhere does not hold here any more."""
         limit = self.flush.settings.hold_max
         for lead in list(self.leads.values()):
             if lead.phase is Phase.HELD and self.flush.stack.local in lead.targets:
                 self._say_lost(lead, f"ended when a gate had been shut for hold_max ({limit:g} s)")
+
+    def gate_opened(self, left: list[tuple[Address, int]]) -> None:
+        """These are over here. Of ours, what holds for an application is released, and what has not come so far cannot
+        hold any more: what was answered here is not true any longer."""
+        for lead in list(self.leads.values()):
+            if (self.flush.stack.local, lead.number) in left and self.leads.get(lead.number) is lead:
+                if lead.phase in (Phase.STARTING, Phase.RECONCILING):
+                    self._fail(lead, "our own gate was shut for too long")
+                elif lead.phase is Phase.HELD and lead.kind is Kind.EXCLUSIVE:
+                    self._release(lead)
 
     def _drop(self, lead: Lead, gone: tuple[Address, ...]) -> None:
         """Nothing is expected of these any more."""
@@ -396,6 +405,7 @@ class Leading:
         """Who is not part of it is not expected any more; rounds under way start over in it."""
         for lead in list(self.leads.values()):
             if lead.kind is Kind.VIEW:
+                lead.is_lost = False
                 if lead.phase is not Phase.HELD:
                     self._fail(lead, "the view changed")
                 continue
@@ -437,7 +447,10 @@ class Leading:
         self.flush.note("resume")
         self._end(lead)
         self._trace("flush_ended", lead)
-        self._tell_over(lead, list(lead.told), ok=True, made=made)
+        # One for a view that our gate has not outlasted may have led others to a view that we cannot install: to say
+        # that none came of it would be wrong. The next one, or time, opens their gates.
+        unknown = lead.kind is Kind.VIEW and lead.is_lost
+        self._tell_over(lead, [] if unknown else list(lead.told), ok=True, made=made)
         self._next_in_queue()
 
     def _fail(self, lead: Lead, reason: str) -> None:
