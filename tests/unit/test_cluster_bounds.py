@@ -7,8 +7,11 @@ from collections.abc import Callable
 import pytest
 from cluster_rig import Cluster, Host
 
+from coterie.cluster.broker_handler import GATHERED_MAX
 from coterie.cluster.update import Update
 from coterie.cluster.wire import Kind
+from coterie.group.channel import BufferFull, ChannelClosed
+from coterie.runtime.base import Future
 
 
 def two_and_a_newcomer(**settings: object) -> tuple[Cluster, Host, Host]:
@@ -56,7 +59,7 @@ def test_an_update_that_is_given_up_again_and_again_is_asked_for_less_often(monk
         multicast(kind, data)
 
     monkeypatch.setattr(c.core.sending, "multicast", counted)
-    for _ in range(2_000):
+    for _ in range(1_100):
         a.publish("more")
         cluster.run(0.003)
     assert 2 <= asked <= 4, "after 1, 2 and 4 seconds"
@@ -94,3 +97,58 @@ def test_too_much_that_waits_to_be_sent_stops_publishers() -> None:
     assert a.broker.blocked.startswith("low on cluster")
     heal()
     cluster.until(lambda: not a.broker.blocked)
+
+
+def test_a_consumer_that_changes_its_mind_again_and_again_costs_one_event() -> None:
+    cluster = Cluster(3, backlog_max=2_000)
+    a, _, _ = cluster.started()
+    a.declare()
+    client = a.consume(prefetch=1)
+    cluster.settle()
+    heal = cluster.part("a")
+    cluster.until(lambda: a.core.stranded)
+    for number in range(500):
+        client.prefetch = 1 + number % 7
+        a.queue().wake(client.consumer)
+    assert a.core.local.waiting_bytes < 2_100
+    client.prefetch = 5
+    a.queue().wake(client.consumer)
+    heal()
+    cluster.until(lambda: a.opened and not len(a.core.local), 60)
+    if not client.gone:
+        assert [subscriber.limit for subscriber in a.core.handler.peer(a.core.us).subscribers.values()] == [5]
+
+
+def test_publishes_that_wait_for_events_of_ours_are_sent_when_they_are_many() -> None:
+    cluster = Cluster(3)
+    a, _, _ = cluster.started()
+    a.declare()
+    most = 0
+    for _ in range(200):
+        a.publish("x" * 10_000)
+        waiting = a.core.interface._publishing
+        most = max(most, 0 if waiting is None else waiting.size)
+    assert 100_000 < most <= GATHERED_MAX + 10_000
+    cluster.until(lambda: len(a.confirmed) == 200)
+
+
+def test_replies_that_there_is_no_room_for_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(3, backlog_max=2_000)
+    a, b, _ = cluster.started()
+
+    def full(*_: object) -> None:
+        raise BufferFull
+
+    room: Future[None] = a.runtime.future()
+
+    async def wait(*_: object) -> None:
+        await room
+
+    monkeypatch.setattr(a.core.channel, "send_nowait", full)
+    monkeypatch.setattr(a.core.channel, "send", wait)
+    for _ in range(100):
+        a.core.replies.hand_over(b.core.us, "/", [a.made("x" * 100).message])
+    assert a.core.replies._waiting_bytes < 2_300
+    assert a.core.replies.dropped > 70
+    room.set_exception(ChannelClosed("it is over"))
+    cluster.run(0.1)

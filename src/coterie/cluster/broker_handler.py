@@ -125,6 +125,8 @@ class BrokerHandler(Cluster):
         self._pools: dict[object, int] = {}
         self._owners: dict[object, int] = {}
         self._unsaid: dict[Client, None] = {}
+        self._untold: dict[Client, None] = {}
+        """Those with other limits than the log knows, while too much waits to be sent."""
         self._accepted: dict[Queue, list[Entry]] = {}
         """By our consumers, and not told yet."""
         self._sharing: dict[Queue, int] = {}
@@ -288,6 +290,10 @@ class BrokerHandler(Cluster):
 
     def came_back(self) -> None:
         """Some of our events have: those that wait for that may go."""
+        if self._untold and not self._core.sending.is_full:
+            untold, self._untold = self._untold, {}
+            for client in untold:
+                self.wake(client.consumer.queue, client.consumer)
         if self._publishing is not None and self._core.local.under_way < UNDER_WAY:
             self._send_published()
 
@@ -502,8 +508,11 @@ class BrokerHandler(Cluster):
             return
         credit = self._limits(client)
         if credit != client.told:
-            client.told = credit
-            self._send_credit(client, credit)
+            if self._core.sending.is_full:  # a client may change its mind as often as it likes
+                self._untold[client] = None
+            else:
+                client.told = credit
+                self._send_credit(client, credit)
         self._pump(client)
 
     def _limits(self, client: Client) -> Credit:
@@ -661,6 +670,7 @@ class BrokerHandler(Cluster):
         self._owners.clear()
         self._pools.clear()
         self._unsaid.clear()
+        self._untold.clear()
         self._accepted.clear()
         self._sharing.clear()
         self._until_ready.clear()

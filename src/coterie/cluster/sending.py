@@ -54,9 +54,14 @@ class Sending:
             except ChannelClosed:
                 return
         local.wait(asked)
-        if local.waiting_bytes > core.settings.backlog_max:
+        if self.is_full:
             self.alarm()
         self.drain()
+
+    @property
+    def is_full(self) -> bool:
+        """More waits than may: what can wait elsewhere must."""
+        return self.local.waiting_bytes > self._core.settings.backlog_max
 
     def in_turn(self, done: Callable[[], None]) -> None:
         """Something that needs no event, after all answers that are due before it."""
