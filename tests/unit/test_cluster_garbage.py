@@ -81,8 +81,8 @@ def send(host: Host, kind: Kind, data: bytes, rng: random.Random) -> None:
     if kind >= Kind.STATUS:
         host.core.sending.multicast(kind, data)
     elif rng.random() < 0.05:
-        head = bytearray(wire.head(kind, host.runtime.wall(), rng.choice((1, 2**63, 0))))
-        head[rng.randrange(len(head))] ^= 1 << rng.randint(0, 7)
+        head = bytearray(wire.head(kind, host.runtime.wall(), 0))
+        head[rng.randrange(len(head) - 8)] ^= 1 << rng.randint(0, 7)  # all but its number
         host.channel.send_nowait(bytes(head) + data)
     else:
         host.core.sending.send(kind, (data,), Asked(b""))

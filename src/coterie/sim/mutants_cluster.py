@@ -147,6 +147,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.journal",
         old="                self._undo(notes)\n",
         new="                del self._notes[notes:]\n",
+        seed=7,
     ),
     Mutation(
         name="cluster-void-is-stored",
