@@ -60,6 +60,9 @@ class BrokerSimulation:
         """Those that clients know."""
         return self.hosts
 
+    def known_to(self, client: str) -> list[str]:
+        return [*self.served]
+
     def _starts(self) -> int:
         """What a transient message does not outlive: another start of the broker."""
         return self.hosts[BROKER].node.incarnation
@@ -99,7 +102,7 @@ class BrokerSimulation:
         for name in plan.members:
             if name not in self.hosts:
                 node = self.nodes[name] = Node(world, self.fabric, name)
-                self.clients[name] = Client(name, node.boot(), self.memory, [*self.served])
+                self.clients[name] = Client(name, node.boot(), self.memory, self.known_to(name))
         for burst in plan.bursts:
             if burst.node in self.clients:
                 client = self.clients[burst.node]
