@@ -64,6 +64,9 @@ class BrokerSimulation:
         """Those that clients know."""
         return self.hosts
 
+    def known_to(self, client: str) -> list[str]:
+        return [*self.served]
+
     def _starts(self) -> int:
         """What a transient message does not outlive: another start of the broker."""
         return self.hosts[BROKER].node.incarnation
@@ -107,7 +110,7 @@ class BrokerSimulation:
             if name.startswith(HOSTILE_NAME):
                 self._hostile[name] = HostileClient(name, node.boot(), self.served, self.memory.queues)
             else:
-                self.clients[name] = Client(name, node.boot(), self.memory, [*self.served])
+                self.clients[name] = Client(name, node.boot(), self.memory, self.known_to(name))
         for burst in plan.bursts:
             if burst.node in self.clients:
                 client = self.clients[burst.node]

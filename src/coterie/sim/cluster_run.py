@@ -55,6 +55,12 @@ class ClusterSimulation(BrokerSimulation):
         """Clients know those alone, and they must all serve in the end."""
         return {name: host for name, host in self.hosts.items() if not host.foreign}
 
+    def known_to(self, client: str) -> list[str]:
+        """All of them, unless the plan says that it knows one only."""
+        only = self.plan.channel.get("only")
+        found = only.get(client) if isinstance(only, dict) else None
+        return [str(found)] if found in self.served else super().known_to(client)
+
     def _play(self) -> None:
         leased = self.plan.channel.get("leases")
         for queue in leased if isinstance(leased, list) else []:

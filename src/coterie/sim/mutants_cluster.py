@@ -167,6 +167,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.disks",
         old="        if life == self._life:",
         new="        if life <= self._life:",
+        seed=157,
     ),
     Mutation(
         name="cluster-old-store-goes-first",
@@ -176,6 +177,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.store.log",
         old="            old.retire()\n",
         new="            old.retire()\n            self._runtime.spawn(self._drop(self._generation))\n",
+        seed=1,
     ),
     Mutation(
         name="cluster-an-epoch-is-a-history",
@@ -186,6 +188,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         old="        return False\n    return one.live or bool(",
         new="        return one.live is other.live and one.progress.epoch == other.progress.epoch\n"
         "    return bool(True or ",
+        seed=86,
     ),
     Mutation(
         name="cluster-waits-for-strangers",
@@ -195,6 +198,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.voters",
         old='    if begun and (clusters != [""] or len(begun) == 1):',
         new="    if begun and len(kinds) == 1:",
+        seed=47,
     ),
     Mutation(
         name="cluster-gives-what-has-expired",

@@ -117,6 +117,7 @@ def cluster_plan(seed: int) -> Plan:
             "own": bool(own),
             "leases": leased,
             "mistakes": _mistakes(seed),
+            "only": {clients[-1]: hanging[0].nodes[0]} if hanging else {},
         },
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
@@ -225,8 +226,8 @@ def _restart(seed: int, brokers: list[str], begin: float, end: float) -> list[Fa
 def _hang(
     seed: int, brokers: list[str], clients: list[str], names: list[str], begin: float
 ) -> tuple[list[Fault], list[Burst]]:
-    """Now and then a sync of one broker, likely the one that orders, hangs while it is cut off and comes back. Clients
-    send to whomever they reach: so it orders events that nobody else ever has."""
+    """Now and then a sync of one broker, likely the one that orders, hangs while it is cut off and comes back. One
+    client knows no other broker: so that one orders events that nobody else ever has."""
     rng = random.Random(f"cluster/{seed}/hang")
     if rng.random() >= 0.12:
         return [], []
