@@ -115,8 +115,8 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         property="B5",
         what="dead letters are sent on twice",
         module="coterie.broker.cluster",
-        old="                target.enqueue(letters)",
-        new="                target.enqueue(letters)\n                target.enqueue(letters)",
+        old="                    target.enqueue(letters)",
+        new="                    target.enqueue(letters)\n                    target.enqueue(letters)",
         seed=1,
     ),
     Mutation(

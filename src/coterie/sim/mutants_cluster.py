@@ -21,8 +21,8 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         property="B4",
         what="what a lost broker's clients had seen comes again as if nobody had",
         module="coterie.cluster.message_handler",
-        old="                queue.apply_release(entries, redelivered=True)",
-        new="                queue.apply_release(entries, redelivered=False)",
+        old="                self._give_back(queue, entries, redelivered=True)",
+        new="                self._give_back(queue, entries, redelivered=False)",
         seed=13,
     ),
     Mutation(
@@ -49,7 +49,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         property="B6",
         what="dead letters of a queue that has a home are enqueued there, and not published",
         module="coterie.cluster.homes",
-        old="            self._core.interface.publish(vhost, letters, _nothing)",
+        old="            vhost.journal.after(self._core.interface.publish, vhost, letters, _nothing)",
         new="            super().send_letters(vhost, letters)",
     ),
     Mutation(
