@@ -51,6 +51,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.homes",
         old="            self._core.interface.publish(vhost, letters, _nothing)",
         new="            super().send_letters(vhost, letters)",
+        seed=3,
     ),
     Mutation(
         name="cluster-home-is-whoever-asks",
@@ -172,6 +173,6 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.stepping_back",
         old="        if self._others_suffice(core.us):",
         new="        if not core.serves:",
-        seed=16,
+        seed=373,
     ),
 )
