@@ -39,6 +39,8 @@ class SteppingBack:
         self._waits = False
         """It was not well when it last said how it is: it is updated when it is."""
 
+        self._behind = False
+        """Too much waited for the disk when it was looked at last."""
         self._timer: Timer | None = None
 
     @property
@@ -48,10 +50,14 @@ class SteppingBack:
         return core.broker.alarms.get(DISK, False) or 2 * core.broker.store.unsynced() > core.settings.unsynced_max
 
     def look(self) -> None:
-        """Now and then: whether too much waits for the disk."""
+        """Now and then: whether too much waits for the disk, and did so the last time. What an update brings may be
+        more than that, and is as much as the disk takes: one that gets it steps back only if that is nothing."""
         core = self._core
         waiting = core.broker.store.unsynced()
-        if waiting <= core.settings.unsynced_max or not core.serves or core.versions.spoken < wire.STEPPING_BACK:
+        before, self._behind = self._behind, waiting > core.settings.unsynced_max
+        if not before or not self._behind or not core.serves or core.versions.spoken < wire.STEPPING_BACK:
+            return
+        if core.updating and not core.broker.alarms.get(DISK):
             return
         if self._others_suffice(core.us):
             said = {"view": str(core.channel.view.id), "bytes": waiting}
