@@ -127,7 +127,7 @@ def test_what_waits_for_a_full_disk_is_bounded_its_broker_steps_back_and_others_
         most = max(most, b.store.unsynced())
     assert b.core.state is State.STRANDED
     assert "its disk has not taken" in b.core.why
-    assert most < 3 * BOUND, "a few events come until all have heard of it"
+    assert most < BOUND + 100_000, "what comes until it was looked at twice: of 100 kB in a second"
     assert b.was_cut_off
     assert not client.held
     assert a.confirmed == sent, "the others are a majority"

@@ -171,7 +171,6 @@ class Core(Receiver):
         self.traced = ClusterTrace(self) if self.runtime.trace.on else None
         self.interface.attach(broker, self.handler.peer(self.us))
         self.alarms.attach(broker)
-        self.stepping.attach(broker)
         broker.set_alarm(ALARM, True)
 
     def recovered(self, record: dict[str, object] | None) -> None:

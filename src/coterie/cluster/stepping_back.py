@@ -22,11 +22,13 @@ from coterie.cluster.wire import Kind
 from coterie.log import Log
 
 if TYPE_CHECKING:
-    from coterie.broker.broker import Broker
     from coterie.cluster.core import Core
     from coterie.group.members import Address
+    from coterie.runtime.base import Timer
 
 log = Log(__name__)
+AGAIN = 0.5
+"""Seconds between two looks at whether the disk is well again."""
 
 
 class SteppingBack:
@@ -37,19 +39,25 @@ class SteppingBack:
         self._waits = False
         """It was not well when it last said how it is: it is updated when it is."""
 
-    def attach(self, broker: Broker) -> None:
-        broker.watch_alarms(lambda blocked: self._alarms_changed())
+        self._behind = False
+        """Too much waited for the disk when it was looked at last."""
+        self._timer: Timer | None = None
 
     @property
     def unwell(self) -> bool:
         """Its disk takes nothing, or too little."""
-        return self._core.broker.alarms.get(DISK, False)
+        core = self._core
+        return core.broker.alarms.get(DISK, False) or 2 * core.broker.store.unsynced() > core.settings.unsynced_max
 
     def look(self) -> None:
-        """Now and then: whether too much waits for the disk."""
+        """Now and then: whether too much waits for the disk, and did so the last time. What an update brings may be
+        more than that, and is as much as the disk takes: one that gets it steps back only if that is nothing."""
         core = self._core
         waiting = core.broker.store.unsynced()
-        if waiting <= core.settings.unsynced_max or not core.serves or core.versions.spoken < wire.STEPPING_BACK:
+        before, self._behind = self._behind, waiting > core.settings.unsynced_max
+        if not before or not self._behind or not core.serves or core.versions.spoken < wire.STEPPING_BACK:
+            return
+        if core.updating and not core.broker.alarms.get(DISK):
             return
         if self._others_suffice(core.us):
             said = {"view": str(core.channel.view.id), "bytes": waiting}
@@ -76,8 +84,8 @@ class SteppingBack:
         core.everywhere.lost(member)
         core.lose([member])
         if member == core.us:
-            self._waits = True
             core.step_back(f"its disk has not taken {waiting} bytes of what the log has brought")
+            self.said(unwell=True)
         else:
             log.warning("a broker steps back: its disk lags behind", broker=member, bytes=waiting)
             core.members_changed()
@@ -85,10 +93,17 @@ class SteppingBack:
     def said(self, unwell: bool) -> None:
         """It has told its status."""
         self._waits = unwell
+        if unwell and self._timer is None:
+            self._timer = self._core.runtime.call_later(AGAIN, self._look_again)
 
-    def _alarms_changed(self) -> None:
+    def _look_again(self) -> None:
         core = self._core
-        if self._waits and not self.unwell and not core.serves and core.us in core.members:
+        self._timer = None
+        if not self._waits or core.serves or not core.channel.stack.running:
+            self._waits = False
+        elif self.unwell:
+            self.said(unwell=True)
+        else:
             log.info("the disk is well again: this broker asks to be updated")
             core.update = Update(core)
             core.standing.send_status()

@@ -61,6 +61,8 @@ class Watch:
     def _too_much(self, core: Core) -> list[tuple[str, ...]]:
         """Of those that are in step nobody need stay so with a disk that lags behind, if the others suffice."""
         others = {member.name for member in core.in_step if member != core.us}
+        if core.updating:
+            return []
         if core.broker.store.unsynced() > core.settings.unsynced_max and majority(core.voters, others):
             return [("keeps more for its disk than unsynced_max, and does not step back",)]
         return []

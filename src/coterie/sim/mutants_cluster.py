@@ -51,6 +51,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.homes",
         old="            vhost.journal.after(self._core.interface.publish, vhost, letters, _nothing)",
         new="            super().send_letters(vhost, letters)",
+        seed=3,
     ),
     Mutation(
         name="cluster-home-is-whoever-asks",
@@ -243,6 +244,6 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.stepping_back",
         old="        if self._others_suffice(core.us):",
         new="        if not core.serves:",
-        seed=16,
+        seed=373,
     ),
 )
