@@ -14,6 +14,7 @@ import pytest
 from coterie.audit import properties
 from coterie.errors import UserError
 from coterie.sim import mutations, profiles
+from coterie.sim.cluster_run import FROM_OUTSIDE
 from coterie.sim.mutants import Mutation
 from coterie.sim.plan import KINDS, Fault, FaultMaker, Plan, swarm
 from coterie.sim.profile_channel import CHANNEL_FAULTS
@@ -135,7 +136,8 @@ def test_mutations_have_different_names_and_each_protocol_has_two() -> None:
         "state", "total",
     )  # fmt: skip
     assert {name: of[name] for name in wanted if of[name] < 2} == {}
-    assert {mutation.property for mutation in mutations.MUTATIONS} - {CRASH} == {fold.name for fold in properties()}
+    judged = {fold.name for fold in properties()} | FROM_OUTSIDE
+    assert {mutation.property for mutation in mutations.MUTATIONS} == judged
 
 
 def test_a_mutation_whose_text_is_missing_or_ambiguous_is_refused() -> None:

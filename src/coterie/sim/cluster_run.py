@@ -18,6 +18,8 @@ from coterie.sim.profile_cluster import FOREIGN
 from coterie.sim.result import Result
 from coterie.trace import Event, Json
 
+FROM_OUTSIDE = frozenset(("B19", "B20", "B21"))
+"""Properties that no trace tells: clients, and whoever looks at the brokers, judge them."""
 _READING = 1.0
 """Seconds after which readers of leases begin."""
 _HUSH = 2.0
