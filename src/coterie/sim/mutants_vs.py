@@ -158,7 +158,7 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.flush_hold",
         old="            if hold.leader != self.flush.stack.local:\n                self._tell_left(hold, Why.TIMEOUT)",
         new="            pass",
-        seed=454,
+        seed=371,
     ),
     Mutation(
         name="flush-holder-not-told",
