@@ -10,10 +10,13 @@ from collections.abc import Callable
 import pytest
 from group_rig import Group, Member, everybody_gets, make
 
+from coterie.group.events import OtherView
 from coterie.group.members import Address, MergeView, ViewId
 from coterie.group.packet import RAW, Packet
 from coterie.group.protocols.flush_messages import StartFlush
+from coterie.group.protocols.gms.joiner import HEARD_MAX
 from coterie.group.protocols.gms.messages import (
+    COUNTER_MAX,
     Ack,
     CancelMerge,
     Installation,
@@ -106,6 +109,38 @@ def test_a_view_without_us_is_never_installed(make: Make) -> None:
     c = group["c"]
     assert not offer(group, "c", installation(c, members=c.view.members[:2]))
     group.settle("a b c")
+
+
+def test_a_view_that_can_be_none_is_never_installed(make: Make) -> None:
+    group = quiet(make)
+    c = group["c"]
+    late = ViewId(COUNTER_MAX + 1, c.view.coordinator)
+    assert not offer(group, "c", installation(c, id=late))
+    assert not offer(group, "c", installation(c, members=(*c.view.members, c.local)))
+    group.settle("a b c")
+
+
+@pytest.mark.parametrize("counter", [COUNTER_MAX + 1, 2**63, 2**64 - 1])
+def test_who_speaks_of_a_view_that_nobody_can_have_come_to_is_not_believed(make: Make, counter: int) -> None:
+    group = quiet(make)
+    a, b = group["a"], group["b"]
+    a.call(a.gms._other_view, OtherView(b.local, ViewId(counter, b.local), b.local, ours=False))
+    group.run(0.1)
+    assert a.stats("GMS")["malformed"] == 1
+    group.crash("c")
+    view = group.settle("a b")  # with a number that can be said
+    assert view.id.counter < 100
+
+
+def test_who_waits_to_join_listens_to_a_bounded_number_of_others(make: Make) -> None:
+    group = make("a")
+    a = group.boot("a")
+    strangers = [Address(f"stranger{number}", 1) for number in range(2 * HEARD_MAX)]
+    for peer in strangers:
+        a.gms._joiner.hear(OtherView(peer, ViewId(3, peer), peer, ours=False))
+    assert len(a.gms._joiner._heard) == HEARD_MAX
+    group.settle("a")
+    assert not a.gms._joiner._heard  # none of them is connected
 
 
 def test_ids_only_rise(make: Make) -> None:

@@ -11,7 +11,7 @@ from coterie.group.events import Announce, Event, MergeFound, OtherView, PeerCon
 from coterie.group.members import Address, View, ViewId
 from coterie.group.packet import APP, Packet
 from coterie.group.protocol import Protocol
-from coterie.group.protocols.merge import FRESH, Merge, MergeSettings
+from coterie.group.protocols.merge import FRESH, HEARD_MAX, Info, Merge, MergeSettings
 from coterie.group.protocols.tcp import Tcp
 
 INTERVAL = 1.0
@@ -330,6 +330,22 @@ def test_a_malformed_announcement_is_counted_and_survived() -> None:
     assert b.stack.find(Merge).stats["malformed"] == 1
     group.run(2 * LONGEST)
     assert found(b) != []
+
+
+def test_announcements_under_many_names_are_kept_in_a_bounded_number() -> None:
+    group = SimGroup()
+    a, _ = connected(group, "ab")
+    merge = a.stack.find(Merge)
+    for number in range(2 * HEARD_MAX):
+        peer = Address(f"stranger{number}", 1)
+        packet = Packet(Merge.codec.encode(Info(ViewId(3, peer), peer, False)), None, Merge.id)
+        packet.sender = peer
+        merge.up([packet])
+    assert len(merge._heard) == HEARD_MAX
+    assert len(merge._told) <= HEARD_MAX
+    assert merge.stats["too_many"] >= HEARD_MAX
+    group.run(4 * LONGEST)
+    assert len(merge._heard) == 1  # b
 
 
 def test_a_member_that_stops_announces_nothing_more() -> None:

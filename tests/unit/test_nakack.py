@@ -6,10 +6,10 @@ from harness import A, B, C, Net, Script, multicast, unit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.group.events import Event, ViewChange, Writable
+from coterie.group.events import Event, StreamEnded, ViewChange, Writable
 from coterie.group.members import Address
 from coterie.group.packet import AGAIN, APP, MCAST, RAW, Packet
-from coterie.group.protocols.nakack import Ask, Highest, Nakack, NakackSettings
+from coterie.group.protocols.nakack import BURIED_MAX, Ask, Highest, Nakack, NakackSettings
 
 D = Address("d", 1)
 
@@ -538,6 +538,17 @@ def test_a_departed_members_bundles_are_kept_for_those_who_miss_some_and_then_fo
     s.hear(C, Nakack, Ask(B, ((1, 2),)))
     assert s.packets() == []
     assert layer(s).has(C)
+
+
+def test_how_far_those_were_who_left_long_ago_is_remembered_of_a_bounded_number() -> None:
+    s = script(keep_departed=0.1)
+    strangers = [Address(f"stranger{number}", 1) for number in range(BURIED_MAX + 3)]
+    for stranger in strangers:
+        layer(s).open(stranger, 1)
+    s.view(A, B, C)
+    s.run(0.2)
+    assert len(layer(s)._buried) == BURIED_MAX
+    assert s.events(StreamEnded) == [StreamEnded(stranger, MCAST, 0) for stranger in strangers[:3]]
 
 
 def test_each_departed_member_has_its_own_time() -> None:

@@ -584,3 +584,7 @@ def test_requests_are_bounded_however_many_come_in_one_turn() -> None:
         assert desk.handler.add(Join(Address("j", number), False)) is (number < REQUESTS_MAX)
     assert desk.handler.add(Join(Address("j", 0), False))
     assert len(desk.handler.queue) == REQUESTS_MAX
+    desk.turn()
+    for number in range(REQUESTS_MAX + 10):  # while it works on those
+        assert not desk.handler.add(Join(Address("k", number), False))
+    assert len(desk.handler._turned_away) == REQUESTS_MAX

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from coterie.group.stack import Stack
 
 MERGE_ID = 7
+HEARD_MAX = 1024
+"""Peers whose views are kept in mind."""
 FRESH = 2.5
 """How many intervals what was heard is believed."""
 
@@ -120,6 +122,9 @@ class Merge(Protocol):
 
     def _hear(self, peer: Address, info: Info) -> None:
         now = self.runtime.now()
+        if len(self._heard) >= HEARD_MAX and peer not in self._heard:
+            self.count("too_many")  # those who are heard of no more make room
+            return
         self._heard[peer] = info, now
         if info.view == self.stack.view.id:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from coterie.group.members import Address, View
 from coterie.group.protocols.flush_base import Kind, Outcome
 from coterie.group.protocols.gms.messages import (
+    COUNTER_MAX,
     Ack,
     CancelMerge,
     Installation,
@@ -198,6 +199,8 @@ class Coordinator:
 
     def offered(self, member: Address, number: int, part: Part | None) -> None:
         """MERGE-RSP. What is offered too late is turned down: a part must not stay flushed for nothing."""
+        if part is not None and part.view.counter > COUNTER_MAX:
+            part = None
         in_time = self._gms.rounds.answered(number, member, part) or (member, number) in self._partners
         if not in_time and part is not None:
             self._call_off(member, number)

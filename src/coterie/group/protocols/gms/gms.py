@@ -34,6 +34,7 @@ from coterie.group.protocols.gms.coordinator import Coordinator
 from coterie.group.protocols.gms.joiner import Joiner
 from coterie.group.protocols.gms.messages import (
     CODEC,
+    COUNTER_MAX,
     Ack,
     CancelMerge,
     Installation,
@@ -217,7 +218,7 @@ class Gms(Protocol):
         if install.id == stack.view.id:
             return True
         part = install.part_of(stack.view.id)
-        if install.id <= stack.view.id or stack.local not in install.members:
+        if install.id <= stack.view.id or stack.local not in install.members or not install.sound():
             return False
         if self.joined and (part is None or stack.local not in part.members or self.nakack.delivered() != part.cut):
             self.rule("gms.refused")
@@ -290,6 +291,9 @@ class Gms(Protocol):
 
     def _other_view(self, event: OtherView) -> None:
         peer, view = event.peer, self.stack.view
+        if event.view.counter > COUNTER_MAX:
+            self.count("malformed")
+            return
         self.counter = max(self.counter, event.view.counter)
         if not self.joined:
             self._joiner.hear(event)

@@ -18,6 +18,8 @@ from coterie.runtime.base import Timer
 if TYPE_CHECKING:
     from coterie.group.protocols.gms.gms import Gms
 
+HEARD_MAX = 1024
+"""Peers whose views are kept in mind."""
 PATIENCE = 4
 """How many times as long as the first one the others wait for it, and go on asking to be let in."""
 
@@ -44,6 +46,8 @@ class Joiner:
             self._timer = None
 
     def hear(self, event: OtherView) -> None:
+        if len(self._heard) >= HEARD_MAX and event.peer not in self._heard:
+            return
         self._heard[event.peer] = event.view, event.coordinator
         if self._asked is None:
             self._ask()

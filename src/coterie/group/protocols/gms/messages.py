@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from coterie.group.members import Address, MergeView, View, ViewId
 from coterie.group.wire import Codec
 
+COUNTER_MAX = 2**31 - 1
+"""Of views: whoever speaks of a later one is wrong, and is not believed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -32,6 +35,10 @@ class Installation:
     provider: Address | None = None
     holders: dict[Address, int] = field(default_factory=dict)
     """Whose flushes go on in it, and for what they are: those who join are blocked by them. A merge has none."""
+
+    def sound(self) -> bool:
+        """It can be a view at all, whoever sent it."""
+        return self.id.counter <= COUNTER_MAX and len(set(self.members)) == len(self.members)
 
     def view(self) -> View:
         if len(self.parts) > 1:
