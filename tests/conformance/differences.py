@@ -23,6 +23,5 @@ RABBITMQ: Final[dict[str, str]] = {
     "test_a_body_that_is_longer_than_announced_is_refused": "RabbitMQ goes on reading it as a body without an end",
     "test_properties_that_make_no_sense_are_refused": "RabbitMQ calls it an internal error (541)",
     "test_a_message_that_is_too_large_is_refused_before_it_has_come": "RabbitMQ reads all of it first",
-    "test_the_broker_ends_the_connection_once_it_has_answered_a_close": "RabbitMQ waits for the client to do it",
 }
 """By the name of the test."""

@@ -9,6 +9,7 @@ client.channel_closed(1, 404, "basic.get")          # the next thing that comes 
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -180,6 +181,12 @@ class Raw:
 
     def expect_many(self, channel: int, name: str, count: int) -> list[Heard]:
         return [self.expect(channel, name) for _ in range(count)]
+
+    def silent(self, seconds: float) -> None:
+        """Nothing comes for so long, not even the end."""
+        ready, _, _ = select.select([self._socket], [], [], seconds)
+        assert not self._unread
+        assert not ready
 
     def nothing(self, channel: int = 1) -> None:
         """The broker has nothing to say but what it is asked: everything before has had its effect by then."""

@@ -277,7 +277,7 @@ def test_definitions_of_rabbitmq_are_taken_with_passwords_and_what_is_ignored_is
     file = tmp_path / "rabbit.json"
     file.write_text(json.dumps(RABBITMQ))
     text = node.command("definitions", "import", str(file)).stdout
-    for note in ("global_parameters", "'surprise'", "'shovel'", "queues: keys", "node"):
+    for note in ("1 global parameters", "'surprise'", "'shovel'", "queues: keys", "node"):
         assert note in text
     channel = node.channel(("old", "open sesame"), "rabbit")
     assert told(node, "permissions", "topics")["topic_permissions"] == RABBITMQ["topic_permissions"]

@@ -369,11 +369,14 @@ def test_nothing_more_is_read_before_what_has_come_is_worked_through(monkeypatch
 # Ending.
 
 
-def test_a_client_that_closes_is_answered_and_then_the_stream_is_closed() -> None:
+def test_a_client_that_closes_is_answered_and_ends_the_stream_or_is_left_after_a_while() -> None:
     rig = Rig()
     client = rig.client()
     client.call(1, "queue.declare", queue="mine", exclusive=True)
     assert client.call(0, "connection.close", reply_code=200).name == "connection.close-ok"
+    assert not client.wire.closed
+    assert rig.broker.vhost("/").queues == {}
+    rig.run(AmqpSettings().close_timeout + 0.1)
     assert client.wire.closed
     assert not client.wire.aborted
     assert "mine" not in rig.broker.vhost("/").queues

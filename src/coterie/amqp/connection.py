@@ -265,10 +265,19 @@ class Connection(StreamHandler, FrameHandler):
             raise ProtocolError(CHANNEL_ERROR, f"unexpected method {call.method.name} in connection state {self.state}")
 
     def _on_close(self, call: Call) -> None:
+        """The client ends the stream when it has read the answer: some take an end before that for a broken one."""
+        crossed = self.over
         self.flush()
         self._release()
         self.send("connection.close-ok")
-        self.hang_up()
+        if crossed:
+            self.hang_up()
+            return
+        self.state = "closed"
+        self._reader.stopped = True
+        self.outbox.flush()
+        self.throttle.end()
+        self._be_patient(self.settings.close_timeout, self.hang_up)
 
     def _on_update_secret(self, call: Call) -> None:
         """For tokens that run out before their connection. Passwords do not, and whose connection this is was decided
@@ -389,7 +398,7 @@ class Connection(StreamHandler, FrameHandler):
         """An operator wants it to end."""
         if self.state == "running":
             self.fail(ProtocolError(CONNECTION_FORCED, reason))
-        elif not self.over:
+        elif self.state != "closing":
             self.hang_up()
 
     def turn_away(self, why: str) -> None:
@@ -431,10 +440,10 @@ class Connection(StreamHandler, FrameHandler):
         if self._stream is not None:
             self.outbox.stop()
 
-    def _be_patient(self, seconds: float | None) -> None:
+    def _be_patient(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
         if self._patience is not None:
             self._patience.cancel()
-        self._patience = None if seconds is None else self.runtime.call_later(seconds, self._too_slow)
+        self._patience = None if seconds is None else self.runtime.call_later(seconds, then or self._too_slow)
 
     def _too_slow(self) -> None:
         log.info("client takes too long", client=self.shown_name, state=self.state)

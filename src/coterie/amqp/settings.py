@@ -31,7 +31,9 @@ class AmqpSettings:
     connections_max: int = setting(20_000, "open connections", minimum=1)
     handshakes_max: int = setting(1_000, "connections that are being opened; more are turned away", minimum=1)
     handshake_timeout: float = setting(10.0, "time that a client has to open its connection", unit="s", minimum=0.1)
-    close_timeout: float = setting(5.0, "time that a client has to answer a close", unit="s", minimum=0.1)
+    close_timeout: float = setting(
+        5.0, "time that a client has to answer a close, or to end when its own is answered", unit="s", minimum=0.1
+    )
     write_high: int = setting(
         1 << 20,
         "bytes that may wait for a slow client; while there are more, nothing is delivered to it",
