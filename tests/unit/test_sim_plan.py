@@ -137,7 +137,7 @@ def test_mutations_have_different_names_and_each_protocol_has_two() -> None:
     )  # fmt: skip
     assert {name: of[name] for name in wanted if of[name] < 2} == {}
     judged = {fold.name for fold in properties()} | FROM_OUTSIDE
-    assert {mutation.property for mutation in mutations.MUTATIONS} == judged
+    assert {mutation.property for mutation in mutations.MUTATIONS} - {CRASH} == judged
 
 
 def test_a_mutation_whose_text_is_missing_or_ambiguous_is_refused() -> None:
