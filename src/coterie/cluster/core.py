@@ -193,6 +193,11 @@ class Core(Receiver):
 
     # What the broker needs to know while an event is applied.
 
+    @property
+    def applying(self) -> bool:
+        """An event is being applied, or what follows from a place of the log."""
+        return self._wall is not None
+
     def wall(self) -> float:
         return self.runtime.wall() if self._wall is None else self._wall
 

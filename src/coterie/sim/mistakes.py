@@ -43,7 +43,7 @@ class Mistaken(Journal):
         """Notes until the event fails; 0: it does not."""
 
     def run(self, step: Callable[[], R]) -> R:
-        if self.on or self._aside:
+        if self.on or self._aside or not self._core.applying:
             return super().run(step)
         core = self._core
         place = f"{core.cluster} {core.era.view} {core.progress.epoch}.{core.progress.index}"
