@@ -178,7 +178,10 @@ def _begin(vhost: Vhost, step: Step) -> Answer:
             raise Refused(f"{step.queue}: it was promoted there: delete it there to have it follow again")
         if replica.source != step.source:
             raise Refused(f"{step.queue}: it follows another source there: promote or delete it there first")
-    queue = DeclareQueue(step.queue, QueueSpec(True, said["auto_delete"], False, step.arguments)).apply(vhost)
+    spec = QueueSpec(True, said["auto_delete"], False, step.arguments)
+    if not spec.replicated:  # no link asks for it: there would be no broker whose queue it is
+        raise Refused(f"queue '{step.queue}' is not to be replicated, by its arguments")
+    queue = DeclareQueue(step.queue, spec).apply(vhost)
     if replica is None or replica.incarnation != said["incarnation"]:
         if replica is not None:
             _remove(queue, replica, [(1, replica.mark)])
