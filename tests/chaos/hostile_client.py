@@ -152,7 +152,7 @@ class HostileClient:
         channel.queue_delete(name)
 
     def names_of_any_kind(self, channel: BlockingChannel) -> None:
-        for name in ("é" * 127, "\0", "\n\r", "x" * 255, "\U0001f40d" * 63, "../..", "amq.mine"):
+        for name in ("é" * 127, "\0", "a\tb", "x" * 255, "\U0001f40d" * 63, "../..", "amq.mine"):
             channel.queue_declare(name, durable=True)
             channel.queue_bind(name, "amq.topic", name)
             channel.basic_publish("amq.topic", name, b"x", PERSISTENT)

@@ -196,9 +196,8 @@ def test_the_log_can_be_read_by_level_and_by_word(node: Running) -> None:
     assert {line["level"] for line in lines} <= {"warning", "error"}
     failed = [line for line in lines if line["event"] == "a login failed"]
     assert failed[-1]["facts"]["user"] == "guest"
-    assert [line["event"] for line in node.get("/api/log?name=listening%20for%20http")["items"]] == [
-        "listening for HTTP"
-    ]
+    found = node.get("/api/log?name=listening%20for%20http")["items"]  # by one protocol of the Internet, or both
+    assert {line["event"] for line in found} == {"listening for HTTP"}
     last = node.get("/api/log")["last"]
     assert node.get(f"/api/log?after={last}")["items"] == []
     assert len(node.get("/api/log?limit=1")["items"]) == 1

@@ -109,6 +109,7 @@ class Console:
         """On all of them, and on one port: if that is to be a free one, the first decides. Raises UserError if one
         cannot be had."""
         await self._runner.setup()
+        self.context.logbook.open()
         port = 0
         for at in endpoints:
             try:
@@ -117,11 +118,11 @@ class Console:
                 if not at.port and port:
                     log.info("a port that was free is not free there", host=at.host, port=port)
                     continue
+                self.context.logbook.close()
                 self._close_listeners()
                 await self._runner.cleanup()
                 why = error.strerror or str(error)
                 raise UserError(f"listen.console: {at} cannot be had: {why.lower()}") from None
-        self.context.logbook.open()
         self._watching = asyncio.get_running_loop().create_task(self.context.watch())
 
     async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
