@@ -255,6 +255,7 @@ _CHANNEL_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.discovery_base",
         old="                self._tell(endpoint)\n        self.look()",
         new="                self._tell(endpoint)",
+        seed=2,
     ),
     Mutation(
         name="discovery-tells-nothing-new",
@@ -264,6 +265,7 @@ _CHANNEL_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.group.protocols.discovery_base",
         old="            if endpoint not in self._found:",
         new="            if endpoint in self._found:",
+        seed=2,
     ),
 )
 

@@ -24,16 +24,6 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         new="                queue.enqueue(messages[:-1])\n        self._note(before)\n\n    def apply_transaction",
     ),
     Mutation(
-        name="store-refers-to-what-leaves",
-        profile="broker",
-        property="B1",
-        what="a message refers to the content of one of which the log has said before that it is gone",
-        module="coterie.broker.store.log",
-        old="            gone = content in self._leaving or content in self.index.orphans",
-        new="            gone = False",
-        seed=20260527,
-    ),
-    Mutation(
         name="queue-accepts-unasked",
         profile="broker",
         property="B1",
@@ -127,7 +117,7 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.vhost",
         old="                queue.apply_accept(entries)",
         new="                pass",
-        seed=4,
+        seed=6,
     ),
     Mutation(
         name="transaction-skips-requeues",
@@ -185,7 +175,7 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.store.recovery",
         old="        while kept and await self._hollow(*kept[-1]):",
         new="        while False:",
-        seed=52000022,
+        seed=1,
     ),
     Mutation(
         name="writer-does-not-wait-for-a-removal",

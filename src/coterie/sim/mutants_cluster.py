@@ -23,7 +23,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.message_handler",
         old="                self._give_back(queue, entries, redelivered=True)",
         new="                self._give_back(queue, entries, redelivered=False)",
-        seed=13,
+        seed=10,
     ),
     Mutation(
         name="cluster-origin-enqueues-more",
@@ -97,7 +97,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.core",
         old="        return self.state is State.SERVING and self.lease.valid()",
         new="        return True",
-        seed=120,
+        seed=4,
     ),
     Mutation(
         name="cluster-origin-turns-batches-round",
@@ -128,7 +128,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.snapshot",
         old='        "leases": queue.leases.records(),',
         new='        "leases": [],',
-        seed=1,
+        seed=0,
     ),
     Mutation(
         name="cluster-void-is-fatal",
@@ -158,7 +158,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.journal",
         old="                    store.cut(mark)\n",
         new="                    store.unmark(mark)\n",
-        seed=27,
+        seed=15,
     ),
     Mutation(
         name="cluster-late-syncs-count",
@@ -168,7 +168,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.disks",
         old="        if life == self._life:",
         new="        if life <= self._life:",
-        seed=157,
+        seed=255,
     ),
     Mutation(
         name="cluster-old-store-goes-first",
@@ -244,6 +244,6 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.stepping_back",
         old="        if self._others_suffice(core.us):",
         new="        if not core.serves:",
-        seed=373,
+        seed=197,
     ),
 )

@@ -23,7 +23,7 @@ HOSTILE_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.dead_letter",
         old="    count = min(sum(_count(death) for death in same) + 1, COUNT_MAX)",
         new="    count = sum(_count(death) for death in same) + 1",
-        seed=2,
+        seed=26,
     ),
     Mutation(
         name="steps-are-taken-as-they-come",
