@@ -19,6 +19,25 @@ UNTRACED = "coterie.trace"
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
+def is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_spelled(name): _spelled(each) for name, each in value.items()}
+    return [_spelled(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 @dataclass(slots=True)
 class Event:
     """One line of a trace. What does not apply to the kind is None and is left out of the JSON form."""
@@ -57,7 +76,18 @@ class Event:
     """What else the kind needs."""
 
     def to_json(self) -> str:
-        """The line, without its end. Keys in a fixed order, so that equal events are equal bytes."""
+        """The line, without its end. Keys in a fixed order, so that equal events are equal bytes. Names of bytes that
+        are no text are told as Python would spell them."""
+        line = self._line()
+        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+        return text if is_text(text) else json.dumps(_spelled(line), separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all of it can be written as it is: half a surrogate pair cannot, though JSON can spell it."""
+        return is_text(json.dumps(self._line(), ensure_ascii=False))
+
+    def _line(self) -> dict[str, Any]:
         line: dict[str, Any] = {"v": SCHEMA_VERSION}
         for name in FIELDS:
             value = getattr(self, name)
@@ -65,13 +95,7 @@ class Event:
                 line[name] = value
         if self.data:
             line["data"] = self.data
-        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:  # a name of bytes that are no text: these are escaped
-                return json.dumps(line, separators=(",", ":"))
-        return text
+        return line
 
     @classmethod
     def from_json(cls, line: str) -> Event:

@@ -177,8 +177,12 @@ def script(model: Model) -> Iterator[None]:
     model.take("a", lambda position: True)
     host.sync()
     host.run(0.3)
-    model.put("a", 1)
-    yield
+    for turn in range(4):
+        model.put("a", 2)
+        yield
+        model.fan_out(4 + turn)
+        host.sync()
+        yield
 
 
 def make_host(seed: int) -> Host:

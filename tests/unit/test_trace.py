@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.audit.files import parse
 from coterie.group.members import Address, View, ViewId
 from coterie.trace import KINDS, SCHEMA_VERSION, Event, Tracer
 
@@ -121,5 +122,6 @@ def test_every_kind_that_a_view_or_address_goes_into_writes_it_as_text() -> None
 
 def test_a_name_that_is_no_text_is_written_all_the_same() -> None:
     event = Event("r", "n", 1, 1, 0.0, "queue", queue="bad-\udcff", data={"channel": "ä\udc80"})
-    assert Event.from_json(event.to_json().encode().decode()) == event
+    again = parse(event.to_json().encode().decode())  # which every reader takes
+    assert (again.queue, again.data) == ("bad-\\udcff", {"channel": "ä\\udc80"})
     assert "ä" in Event("r", "n", 1, 1, 0.0, "queue", queue="ä").to_json()

@@ -150,8 +150,8 @@ def parse(line: str) -> Event:
     check(event)
     if line.count("{") + line.count("[") > DEPTH_MAX and _deeper(event.data, DEPTH_MAX):
         raise ValueError(f"data: more than {DEPTH_MAX} objects and lists within each other")
-    if "\\u" in line:
-        event.to_json().encode()  # half a surrogate pair is no text, though JSON can spell it
+    if "\\u" in line and not event.is_text:
+        raise ValueError("half a surrogate pair is no text")
     return event
 
 

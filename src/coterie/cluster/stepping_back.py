@@ -38,7 +38,6 @@ class SteppingBack:
         self._core = core
         self._waits = False
         """It was not well when it last said how it is: it is updated when it is."""
-
         self._behind = False
         """Too much waited for the disk when it was looked at last."""
         self._timer: Timer | None = None
@@ -91,8 +90,8 @@ class SteppingBack:
             core.members_changed()
 
     def said(self, unwell: bool) -> None:
-        """It has told its status."""
-        self._waits = unwell
+        """It has told its status. What waited for the disk before says nothing about what an update brings."""
+        self._waits, self._behind = unwell, False
         if unwell and self._timer is None:
             self._timer = self._core.runtime.call_later(AGAIN, self._look_again)
 
