@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DOCS = Path(__file__).parents[2] / "docs"
-RUNS_AUDITED = ("channel-3", "vs-3", "total-0", "live", "damaged")
+RUNS_AUDITED = ("channel-3", "vs-0", "total-0", "live", "damaged")
 
 
 @dataclass
@@ -54,7 +54,7 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Au
     traces, out = home / "traces", home / "deep" / "out"
     simulate(traces)
     live(traces / "live")
-    changed, _ = damaged(read(traces / "vs-3.jsonl"), "damaged", FAULTS["altered"][0])
+    changed, _ = damaged(read(traces / "vs-0.jsonl"), "damaged", FAULTS["altered"][0])
     write(traces / "damaged.jsonl", changed)
     found = [event for file in sorted(traces.rglob("*.jsonl")) for event in read(file)]
     with (traces / "channel-3.jsonl").open("a") as file:

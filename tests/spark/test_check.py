@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCRIPTS = load(Path(__file__).parent.parent / "unit" / "testdata" / "traces")
-BASES = ("vs-3", "total-0", "live")
+BASES = ("vs-0", "total-0", "live")
 CLEAN = ("channel-3", *BASES)
 MODES = ("whole", "parts")
 GOOD = "A start\n B view members=A,B start=A:1\n A view members=A,B\n A send n=1 to=all\n B deliver from=A n=1"
@@ -188,7 +188,7 @@ def test_properties_that_are_split_alike_share_their_events() -> None:
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_chunks_of_a_part_may_overlap(tmp_path: Path, causal: bool) -> None:
     simulate(tmp_path)
-    trace, _ = damaged(read(tmp_path / "vs-3.jsonl"), "run", FAULTS["altered"][0])
+    trace, _ = damaged(read(tmp_path / "vs-0.jsonl"), "run", FAULTS["altered"][0])
     order = trace if causal else sorted(trace, key=lambda event: (event.node, event.inc, event.n))
     expected = sorted(map(str, check_plainly(order, properties(causal))))
     columns = [*columns_of(order), pa.array(range(len(order)))]

@@ -35,7 +35,7 @@ def audit(master: str, *words: str) -> tuple[int, dict[str, Any], str]:
 def test_audits_run_through_spark_connect(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     simulate(traces)
-    changed, _ = damaged(read(traces / "vs-3.jsonl"), "damaged", FAULTS["altered"][0])
+    changed, _ = damaged(read(traces / "vs-0.jsonl"), "damaged", FAULTS["altered"][0])
     write(traces / "damaged.jsonl", changed)
     said, reading = plain(traces)
     python = bare_python(tmp_path / "python")
