@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -24,6 +24,8 @@ RANGE_MAX = 1_000_000
 """Sequence numbers that one event may concern: more is a corrupt line."""
 WHOLE_MAX = 2**63
 """Whole numbers are below: tables have 64 bits for one."""
+EXACT_MAX = 2**53
+"""Whole numbers up to here are the same as floating-point numbers."""
 DEPTH_MAX = 64
 """Objects and lists within each other in an event's data."""
 
@@ -150,9 +152,16 @@ def parse(line: str) -> Event:
     check(event)
     if line.count("{") + line.count("[") > DEPTH_MAX and _deeper(event.data, DEPTH_MAX):
         raise ValueError(f"data: more than {DEPTH_MAX} objects and lists within each other")
+    if event.t.__class__ is int or event.wall.__class__ is int:
+        event = replace(event, t=_clock(event.t), wall=None if event.wall is None else _clock(event.wall))
     if "\\u" in line and not event.is_text:
         raise ValueError("half a surrogate pair is no text")
     return event
+
+
+def _clock(value: float) -> float:
+    """As a table has it: a whole number that is too large for a floating-point one is rounded."""
+    return value if abs(value) <= EXACT_MAX else float(value)
 
 
 def check(event: Event) -> None:
