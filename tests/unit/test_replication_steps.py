@@ -121,6 +121,13 @@ def test_a_queue_follows_one_source_only(source: Source) -> None:
     assert other.say(steps.LIST, {"after": ""}) == {"queues": [], "more": False}
 
 
+@pytest.mark.parametrize("argument", ["x-replicated", "qpid.replicated"])
+def test_a_queue_that_is_not_to_be_replicated_follows_nobody(source: Source, argument: str) -> None:
+    said = {"queue": "q", "incarnation": 7, "session": "1", "auto_delete": False, "arguments": {argument: False}}
+    assert "not to be replicated" in source.say(steps.BEGIN, said)["error"]
+    assert "q" not in source.vhost.queues
+
+
 def test_a_long_queue_is_told_page_by_page(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.replication.replica.PAGE_RANGES", 3)
     monkeypatch.setattr("coterie.replication.replica.PAGE_POSITIONS", 7)

@@ -122,8 +122,8 @@ class Status:
         assert isinstance(version, int)
         time = raw.get("time", 0.0)
         assert isinstance(time, float) and 0 <= time <= NUMBER_MAX  # noqa: PT018
-        known = str(raw.get("chain", ""))
-        bytes.fromhex(known)
+        chain = str(raw.get("chain", ""))
+        bytes.fromhex(chain)  # raises what is no chain
         return cls(
             progress,
             str(raw["cluster"]),
@@ -137,7 +137,7 @@ class Status:
             version,
             str(raw.get("dispatch")),
             Era.from_json(raw.get("era")),
-            known,
+            chain,
             str(raw.get("content", "")),
             _marks(raw.get("marks", [])),
             time,
