@@ -1,6 +1,6 @@
 """The one way to log: an event in a few words and its facts, as one line of text or of JSON.
 
-    from coterie.log import Log
+    from coterie.logs import Log
 
     log = Log(__name__)
     log.info("peer connected", peer=address, attempts=3)
@@ -13,11 +13,12 @@ handlers as it is used to; the command line calls `setup`.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
 from typing import Final, TextIO
+
+from coterie.visible import LINES, json_text, visible
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
@@ -74,7 +75,7 @@ class TextFormatter(logging.Formatter):
         return f"{_time(record)} {record.levelname} {self._node}{where}: {event}{facts}{self._trouble(record)}"
 
     def _trouble(self, record: logging.LogRecord) -> str:
-        return "\n" + self.formatException(record.exc_info) if record.exc_info else ""
+        return "\n" + visible(self.formatException(record.exc_info), LINES) if record.exc_info else ""
 
 
 class JsonFormatter(logging.Formatter):
@@ -98,7 +99,7 @@ class JsonFormatter(logging.Formatter):
             line[f"{name}_" if name in line else name] = value if simple else str(value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json_text(line)
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, object]:
@@ -114,8 +115,8 @@ def _time(record: logging.LogRecord) -> str:
 def _word(value: object) -> str:
     """A value that stays one word of one line, whatever a peer put into it."""
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if not text.isprintable() or " " in text or '"' in text else text
+    return json_text(text) if not text.isprintable() or " " in text or '"' in text else text
 
 
 def _one_line(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
+    return text if text.isprintable() else json_text(text)[1:-1]
