@@ -22,14 +22,16 @@ from coterie.broker.leases import Lease, LeaseStep
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
+from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import QueueSpec
 from coterie.broker.storage import NullStore, Store
 from coterie.broker.store import LogStore
 from coterie.broker.vhost import Got, Vhost
-from coterie.cluster.core import Core, State
+from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
-from coterie.cluster.start import load_everything, make_channel
+from coterie.cluster.start import make_channel
 from coterie.errors import ProtocolError
+from coterie.group.members import Address
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
@@ -108,28 +110,26 @@ class Host:
         self.node = node
         self.runtime = runtime = node.boot()
         settings = cluster.settings
-        self.core = Core(runtime, settings)
+        self.member = Member(runtime, settings, Address(node.name, node.incarnation))
         self.store: Store = cluster.make_store(runtime) if durable else NullStore()
-        self.broker = Broker(runtime, None, self.store, self.core.interface)
+        self.broker = Broker(runtime, cluster.broker_settings, self.store, self.member.proposer)
         peers = [f"{other.ports.ip}:{PORT}" for other in cluster.nodes]
-        self.channel = make_channel(
-            runtime, self.core, node.name, f"{node.ports.ip}:{PORT}", peers, settings, incarnation=node.incarnation
-        )
-        self.core.attach(self.broker, self.channel)
+        self.channel = make_channel(runtime, self.member, f"{node.ports.ip}:{PORT}", peers, settings)
+        self.member.attach(self.broker, self.channel)
         self.confirmed: list[str] = []
         self.refused: list[str] = []
         self.errors: list[ProtocolError] = []
         self.clients: list[Client] = []
         self.was_cut_off = False
-        self.core.cut_off.append(self._cut_off)
+        self.member.cut_off.append(self._cut_off)
         self.broker.start(self._started)
 
     def _started(self, error: Exception | None) -> None:
         assert error is None
 
         async def connect() -> None:
-            await load_everything(self.core)
-            await self.core.connect()
+            await self.member.load()
+            await self.member.connect()
 
         self.runtime.spawn(connect())
 
@@ -169,7 +169,10 @@ class Host:
 
     def publish(self, *bodies: str, key: str = "q", exchange: str = "", **properties: object) -> None:
         """`confirmed` has them once they are."""
-        made = [self.made(body, key, exchange, **properties) for body in bodies]
+        self.publish_made(*(self.made(body, key, exchange, **properties) for body in bodies))
+
+    def publish_made(self, *made: Publish) -> None:
+        """As one batch."""
 
         def done() -> None:
             for publish in made:
@@ -208,12 +211,12 @@ class Host:
     @property
     def serves(self) -> bool:
         """In step, with a majority."""
-        return self.opened and not self.core.updating
+        return self.opened and not self.member.replica.updating
 
     @property
     def opened(self) -> bool:
         """Clients may come in: it is in step, or catches up."""
-        return not self.runtime.dead and self.core.state is State.SERVING
+        return not self.runtime.dead and self.member.replica.serves
 
     def content(self, name: str = "q") -> list[tuple[int, str, str, bool]]:
         """What is in a queue: position, body, who holds it, redelivered."""
@@ -237,6 +240,7 @@ class Cluster:
         self.fabric = Fabric(self.world)
         self.nodes = [Node(self.world, self.fabric, NAMES[n]) for n in range(size)]
         self.durable = durable
+        self.broker_settings: BrokerSettings | None = None
         self.make_store: Callable[[SimRuntime], Store] = LogStore
         self.settings = ClusterSettings(size=size, **settings)  # type: ignore[arg-type]
         self.hosts: list[Host] = []
@@ -296,5 +300,5 @@ class Cluster:
         contents = {host.name: (host.content(name), host.leases(name)) for host in self.live()}
         first = next(iter(contents.values()))
         assert all(content == first for content in contents.values()), contents
-        progress = {host.core.progress for host in self.live()}
+        progress = {host.member.replica.progress for host in self.live()}
         assert len(progress) == 1, progress

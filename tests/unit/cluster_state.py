@@ -106,13 +106,13 @@ def peer_state(peer: Peer) -> Json:
 
 def state(host: Host, local: bool = True) -> Json:
     """`local`: also what other brokers need not have alike."""
-    core, broker, handler = host.core, host.broker, host.core.handler
+    member, broker, handler = host.member, host.broker, host.member.applier
     found: Json = {
         "vhosts": {name: vhost_state(vhost) for name, vhost in sorted(broker.vhosts.items())},
         "peers": {str(address): peer_state(peer) for address, peer in sorted(handler.peers.items())},
         "records": sorted((*key, repr(record)) for key, record in broker.records.items()),
         "queues": sorted(handler.queues),
-        "voters": core.voters,
+        "voters": member.replica.voters,
     }
     if handler.owners is not None:
         found["owners"] = sorted(
@@ -121,7 +121,7 @@ def state(host: Host, local: bool = True) -> Json:
             if each.circle
         )
     if local:
-        found["here"] = sorted(queue.name for queue in core.homes.here)
+        found["here"] = sorted(queue.name for queue in member.local_queues.here)
         if isinstance(host.store, LogStore):
             store = host.store
             found["unit"] = [store._unit.mark(), store.written(), store._next_number, store._next_queue, store._depth]

@@ -24,11 +24,12 @@ from coterie.broker.queue import Queue
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import QueueSpec
 from coterie.broker.store import LogStore, StoreSettings
-from coterie.broker.users import Users, UserSettings
+from coterie.broker.users import REPLICATOR, Users, UserSettings
 from coterie.broker.vhost import Vhost
-from coterie.cluster.core import Core
+from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
-from coterie.cluster.start import load_everything, make_channel
+from coterie.cluster.start import make_channel
+from coterie.group.members import Address
 from coterie.replication.links import Links
 from coterie.replication.replica import Promote
 from coterie.replication.settings import ReplicationSettings
@@ -49,25 +50,25 @@ class Host:
     def __init__(self, side: Side, node: Node) -> None:
         self.node = node
         self.runtime = runtime = node.boot()
-        self.core: Core | None = None
+        self.member: Member | None = None
         if len(side.nodes) > 1:
             settings = ClusterSettings(size=len(side.nodes))
-            self.core = Core(runtime, settings)
+            self.member = Member(runtime, settings, Address(node.name, node.incarnation))
         self.store = LogStore(runtime, STORE)
-        self.broker = Broker(runtime, side.two.broker, self.store, None if self.core is None else self.core.interface)
+        self.broker = Broker(
+            runtime, side.two.broker, self.store, None if self.member is None else self.member.proposer
+        )
         users = Users(runtime, self.store, UserSettings(loopback_users=()))
-        users.restore([quick_user("guest")])
+        users.restore([quick_user("guest", REPLICATOR)])
         self.server = Server(runtime, self.broker, users)
         self.links = Links(self.broker, side.replication)
         self.up = False
-        if self.core is not None:
+        if self.member is not None:
             peers = [f"{other.ports.ip}:{PORT}" for other in side.nodes]
             here = f"{node.ports.ip}:{PORT}"
-            channel = make_channel(
-                runtime, self.core, node.name, here, peers, self.core.settings, incarnation=node.incarnation
-            )
-            self.core.attach(self.broker, channel)
-            self.core.cut_off.append(self.server.close_all)
+            channel = make_channel(runtime, self.member, here, peers, self.member.settings)
+            self.member.attach(self.broker, channel)
+            self.member.cut_off.append(self.server.close_all)
         self.broker.start(self._started)
 
     def _started(self, error: Exception | None) -> None:
@@ -75,17 +76,17 @@ class Host:
         self.server.listen(Endpoint("", AMQP))
         self.up = True
 
-        async def connect(core: Core) -> None:
-            await load_everything(core)
-            await core.connect()
+        async def connect(member: Member) -> None:
+            await member.load()
+            await member.connect()
 
-        if self.core is not None:
-            self.runtime.spawn(connect(self.core))
+        if self.member is not None:
+            self.runtime.spawn(connect(self.member))
         self.links.start()
 
     @property
     def serves(self) -> bool:
-        return not self.runtime.dead and self.up and (self.core is None or self.core.serves)
+        return not self.runtime.dead and self.up and (self.member is None or self.member.replica.serves)
 
     @property
     def vhost(self) -> Vhost:

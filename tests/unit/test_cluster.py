@@ -18,8 +18,8 @@ from coterie.cluster.wire import Kind, encode_json
 def test_brokers_that_meet_for_the_first_time_begin_together() -> None:
     cluster = Cluster(3)
     hosts = cluster.started()
-    assert {host.core.voters for host in hosts} == {("a", "b", "c")}
-    assert len({host.core.cluster for host in hosts}) == 1
+    assert {host.member.replica.voters for host in hosts} == {("a", "b", "c")}
+    assert len({host.member.replica.cluster for host in hosts}) == 1
 
 
 def test_a_message_is_in_the_queue_of_every_broker_at_the_same_position() -> None:
@@ -123,7 +123,7 @@ def test_a_broker_that_comes_back_is_brought_up_to_date_while_others_go_on() -> 
     a.publish(*(f"m{n}" for n in range(50)))
     cluster.settle()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     a.publish("while away")
     c = cluster.start(2)
     for n in range(20):
@@ -144,10 +144,10 @@ def test_one_that_was_cut_off_does_not_confirm_and_is_updated_when_it_is_back() 
     a.publish("before")
     cluster.settle()
     closed: list[str] = []
-    c.core.cut_off.append(closed.append)
+    c.member.cut_off.append(closed.append)
     heal = cluster.part("c")
     c.publish("lost")
-    cluster.until(lambda: len(a.core.in_step) == 2 and not c.serves)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2 and not c.serves)
     a.publish("meanwhile")
     cluster.run(2)
     assert a.confirmed == ["before", "meanwhile"]
@@ -172,13 +172,13 @@ def test_what_the_clients_of_one_that_was_cut_off_give_back_is_not_taken_for_an_
         client.release()
         client.cancel()
 
-    c.core.cut_off.insert(0, connections_end)
+    c.member.cut_off.insert(0, connections_end)
     heal = cluster.part("c")
-    cluster.until(lambda: len(a.core.in_step) == 2 and not c.serves)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2 and not c.serves)
     heal()
     cluster.until(lambda: c.serves)
     cluster.settle()
-    assert len(c.core.local) == 0
+    assert len(c.member.outbox.local) == 0
     bodies = [f"later {number}" for number in range(8)]  # as many events as it had sent in its former life, and more
     for body in bodies:
         c.publish(body)
@@ -250,7 +250,7 @@ def test_messages_expire_also_after_whoever_kept_the_time_is_dead() -> None:
     a.declare()
     b.publish("short", expiration="1500")
     cluster.settle()
-    cluster.hosts[[host.core.keeps_time() for host in cluster.hosts].index(True)].kill()
+    cluster.hosts[[host.member.replica.keeps_time() for host in cluster.hosts].index(True)].kill()
     cluster.run(4)
     survivors = cluster.live()
     assert len(survivors) == 2
@@ -271,7 +271,7 @@ def test_a_message_that_was_got_goes_back_when_its_getters_broker_dies() -> None
     assert got.entry.message.body == b"one"
     cluster.check_alike()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     cluster.settle()
     assert a.content() == b.content()
     assert [(body, holder, again) for _, body, holder, again in a.content()] == [("one", "", True), ("two", "", False)]
@@ -285,7 +285,7 @@ def test_an_exclusive_queue_ends_with_its_owners_broker() -> None:
     a.declare("mine")
     assert [error.reply_code for error in a.errors] == [405]
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     cluster.settle()
     assert "mine" not in a.vhost.queues
     assert "mine" not in b.vhost.queues
@@ -423,7 +423,7 @@ def test_a_queue_whose_declaration_was_under_way_when_its_connection_went_goes_t
     a.vhost.close_owner(a)
     cluster.settle()
     assert all("mine" not in host.vhost.queues for host in (a, b, c))
-    assert all(not peer.owners for host in (a, b, c) for peer in host.core.handler.peers.values())
+    assert all(not peer.owners for host in (a, b, c) for peer in host.member.applier.peers.values())
 
 
 def test_what_goes_nowhere_is_confirmed_in_its_turn_however_busy_the_broker_is() -> None:
@@ -450,7 +450,7 @@ def test_a_majority_of_cut_off_updates_still_votes_for_the_one_that_has_everythi
         host.kill()
     cluster.settle()
     b, c = cluster.start(1), cluster.start(2)
-    cluster.until(lambda: b.core.updating or c.core.updating)
+    cluster.until(lambda: b.member.replica.updating or c.member.replica.updating)
     for host in (a, b, c):
         host.kill()
     hosts = [cluster.start(number) for number in range(3)]
@@ -463,13 +463,13 @@ def test_publishes_while_events_are_under_way_share_the_next_one() -> None:
     cluster = Cluster(3)
     a, b, _ = cluster.started()
     a.declare()
-    before = b.core.progress.index
+    before = b.member.replica.progress.index
     for number in range(50):
         b.publish(f"m{number}")
     cluster.settle()
     assert b.confirmed == [f"m{number}" for number in range(50)]
     assert [body for _, body, _, _ in a.content()] == b.confirmed
-    assert b.core.progress.index - before <= 5
+    assert b.member.replica.progress.index - before <= 5
     cluster.check_alike()
 
 
@@ -507,7 +507,7 @@ def test_newcomers_get_their_votes_one_after_the_other() -> None:
     hosts = [cluster.start(number) for number in range(3)]
     cluster.until(lambda: all(host.serves for host in hosts))
     hosts += [cluster.start(3), cluster.start(4)]
-    cluster.until(lambda: all(host.core.voters == ("a", "b", "c", "d", "e") for host in hosts))
+    cluster.until(lambda: all(host.member.replica.voters == ("a", "b", "c", "d", "e") for host in hosts))
     assert all(host.serves for host in hosts)
 
 
@@ -557,17 +557,17 @@ def test_a_proposal_of_a_voter_is_void_if_the_voters_are_others_by_now() -> None
     cluster.until(lambda: all(host.serves for host in hosts))
     d = cluster.start(3)
     for host in hosts:
-        host.core.franchise.resigned.add(d.channel.local)  # so that nobody proposes it but this test
+        host.member.replica.resigned.add(d.channel.local)  # so that nobody proposes it but this test
     cluster.until(lambda: d.serves)
 
     def propose(*voters: str) -> None:
-        hosts[1].core.sending.multicast(Kind.VOTER, encode_json({"name": "d", "voters": list(voters)}))
+        hosts[1].member.outbox.multicast(Kind.VOTER, encode_json({"name": "d", "voters": list(voters)}))
         cluster.settle()
 
     propose("a", "b")
-    assert {host.core.voters for host in (*hosts, d)} == {("a", "b", "c")}
+    assert {host.member.replica.voters for host in (*hosts, d)} == {("a", "b", "c")}
     propose("a", "b", "c")
-    assert {host.core.voters for host in (*hosts, d)} == {("a", "b", "c", "d")}
+    assert {host.member.replica.voters for host in (*hosts, d)} == {("a", "b", "c", "d")}
 
 
 def test_changes_of_one_user_on_two_brokers_at_once_are_both_kept() -> None:
@@ -613,7 +613,7 @@ def test_a_broker_with_a_damaged_store_has_no_vote_until_it_is_updated() -> None
     cluster.run(5)
     assert not a.serves
     assert not c.serves
-    assert "no majority" in a.core.why
+    assert "no majority" in a.member.replica.why
     b = cluster.start(1)
     cluster.until(lambda: a.serves and b.serves and c.serves)
     assert [body for _, body, _, _ in c.content()] == [f"m{number}" for number in range(20)]
@@ -629,7 +629,7 @@ def test_words_between_brokers_that_make_no_sense_hurt_nobody(word: bytes) -> No
     cluster = Cluster(3)
     a, b, _ = cluster.started()
     a.declare()
-    a.channel.send_nowait(word, b.core.us)
+    a.channel.send_nowait(word, b.member.replica.us)
     b.publish("one")
     cluster.settle()
     assert b.confirmed == ["one"]
@@ -663,3 +663,22 @@ def test_two_brokers_that_reach_each_other_no_more_but_all_others_lose_nothing(s
         assert {*host.confirmed} <= {*there}
     assert len({*there}) == len(there)
     assert sum(len(host.confirmed) for host in cluster.hosts) > 20
+
+
+def test_a_broker_without_a_majority_gives_its_clients_nothing_more_of_what_was_allotted_to_them() -> None:
+    cluster = Cluster(3)
+    a, *_ = cluster.started()
+    a.declare()
+    client = a.consume(prefetch=10)
+    cluster.settle()
+    client.prefetch = 1  # it has less room than the log knows of: the rest waits at its broker
+    a.publish("one", "two", "three")
+    cluster.settle()
+    assert client.seen == ["one"]
+    heal = cluster.part(a.name)
+    cluster.until(lambda: a.member.replica.state.live)
+    client.prefetch = 10
+    a.queue().wake(client.consumer)
+    cluster.run(1)
+    assert client.seen == ["one"]
+    heal()

@@ -8,7 +8,7 @@ import pytest
 from cluster_rig import Cluster, Host
 
 from coterie.broker.store import LogStore, StoreSettings
-from coterie.cluster.core import State
+from coterie.cluster.states import State
 
 SMALL = StoreSettings(reserve_bytes=20_000, retry_interval=0.05, pending_max=4000, segment_bytes=6000)
 BOUND = 20_000
@@ -53,7 +53,7 @@ def test_an_alarm_of_one_broker_stops_publishers_at_all_of_them_until_it_is_over
     cluster.run(0.05)
     assert c.broker.blocked == "low on disk at a, low on memory at b"
     assert c.broker.shown_alarms == ["disk at a", "memory at b"]
-    members = {member.name: member.alarms for member in c.core.status().members}
+    members = {member.name: member.alarms for member in c.member.status().members}
     assert members == {"a": ("disk",), "b": ("memory",), "c": ()}
     a.broker.set_alarm("disk", False)
     limit_memory(b, 1 << 30)
@@ -75,12 +75,12 @@ def test_one_that_joins_hears_of_it_and_one_that_missed_the_word_hears_it_again(
     cluster, a, b, c = three()
     a.publish("body")
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     with monkeypatch.context() as silent:
-        silent.setattr("coterie.cluster.words.Words.alarms", lambda words, bits, to: None)
+        silent.setattr("coterie.cluster.peer_messages.PeerMessages.alarms", lambda messages, bits, to: None)
         limit_memory(a, 1)
         assert (bool(a.broker.blocked), bool(b.broker.blocked)) == (True, False)
-    cluster.run(a.core.settings.lease)
+    cluster.run(a.member.settings.lease)
     assert b.broker.blocked == "low on memory at a"
     c = cluster.start(2)
     cluster.until(lambda: c.opened)
@@ -125,19 +125,19 @@ def test_what_waits_for_a_full_disk_is_bounded_its_broker_steps_back_and_others_
         sent += publish(a, number, 4)
         cluster.run(0.02)
         most = max(most, b.store.unsynced())
-    assert b.core.state is State.STRANDED
-    assert "its disk has not taken" in b.core.why
+    assert b.member.replica.state is State.STEPPED_BACK
+    assert "its disk has not taken" in b.member.replica.why
     assert most < BOUND + 100_000, "what comes until it was looked at twice: of 100 kB in a second"
     assert b.was_cut_off
     assert not client.held
     assert a.confirmed == sent, "the others are a majority"
-    assert [member.name for member in a.core.in_step] == ["a", "c"]
+    assert [member.name for member in a.member.replica.in_step] == ["a", "c"]
     assert not a.broker.blocked
     kept = b.store.unsynced()
     publish(a, 400, 100)
     cluster.run(3)
     assert b.store.unsynced() == kept, "it applies nothing any more"
-    assert b.core.update is None or not b.core.update._kept
+    assert b.member.catchup._update is None or not b.member.catchup._update._kept
     free_disk(b)
     cluster.until(lambda: b.serves)
     cluster.check_alike()
@@ -176,8 +176,7 @@ def test_nobody_steps_back_if_there_would_be_no_majority() -> None:
         publish(a, number, 4)
         cluster.run(0.02)
     cluster.run(2)
-    states = [host.core.state for host in (a, b, c)]
-    assert states.count(State.SERVING) >= 2
+    assert sum(host.member.replica.serves for host in (a, b, c)) >= 2
     free_disk(b)
     free_disk(c)
     cluster.until(lambda: all(host.serves for host in (a, b, c)))

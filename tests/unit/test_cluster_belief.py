@@ -13,13 +13,13 @@ def publish_when_blocked(host: Host, body: str) -> None:
     def block() -> None:
         host.publish(body, delivery_mode=1)
 
-    host.core.block = block  # type: ignore[method-assign]
+    host.member.block = block  # type: ignore[method-assign]
 
 
 def stop_in_next_view(host: Host, other: Host) -> list[View]:
     """As soon as one broker is in the next view another one stands still, until it is resumed. Gives that view."""
     views: list[View] = []
-    accepted = host.core.view_accepted
+    accepted = host.member.view_accepted
 
     def accept(view: View) -> None:
         if not views:
@@ -27,7 +27,7 @@ def stop_in_next_view(host: Host, other: Host) -> list[View]:
             other.node.pause()
         accepted(view)
 
-    host.core.view_accepted = accept  # type: ignore[method-assign]
+    host.member.view_accepted = accept  # type: ignore[method-assign]
     return views
 
 
@@ -42,7 +42,7 @@ def test_what_a_view_left_open_is_confirmed_when_a_majority_was_heard_in_the_nex
     assert [member.name for member in views[0].members] == ["a", "b"]
     cluster.run(0.1)
     assert [body for _, body, _, _ in b.content()] == ["open"]
-    assert b.core.serves
+    assert b.member.replica.serves
     assert not b.confirmed  # for all that b knows, a may be going on with others, without it
     a.node.resume(a.node.incarnation)
     cluster.until(lambda: b.confirmed == ["open"])

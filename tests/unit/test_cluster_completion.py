@@ -110,14 +110,14 @@ def test_what_waits_for_disks_is_answered_by_those_who_are_left_when_one_dies() 
     a.publish("safe")
     cluster.settle()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     cluster.settle()
     assert not a.confirmed
     stores[0].tell()
     stores[1].tell()
     cluster.settle()
     assert a.confirmed == ["safe"]
-    assert b.core.serves
+    assert b.member.replica.serves
 
 
 def test_whoever_was_told_that_a_queue_is_declared_or_deleted_may_rely_on_it_at_every_broker() -> None:

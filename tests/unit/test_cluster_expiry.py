@@ -176,11 +176,11 @@ def test_a_cluster_that_is_upgraded_begins_its_time_with_the_first_event_of_the_
         a.publish("head")
         a.publish("brief", expiration="1000")
         cluster.settle()
-        assert not any(host.core.time.begun for host in (a, b, c))
+        assert not any(host.member.turn.time.begun for host in (a, b, c))
     for host in (a, b, c):
-        host.core.versions.newest = wire.VERSION
-        host.core.versions._speaks = dict.fromkeys("abc", wire.VERSION)
-        host.core.told_of_change()
+        host.member.replica.versions.newest = wire.VERSION
+        host.member.replica.versions._speaks = dict.fromkeys("abc", wire.VERSION)
+        host.member.replica.versions.settle("abc", "abc")
     a.publish("other")
     cluster.settle()
     expires = [[entry.expires for entry in host.queue().entries.values()] for host in (a, b, c)]

@@ -14,8 +14,7 @@ from cluster_state import difference, shared
 from test_cluster_taken_back import World
 
 from coterie.cluster import wire
-from coterie.cluster.local_messages import Asked
-from coterie.cluster.sending import Sending
+from coterie.cluster.outbox import Asked, Outbox
 from coterie.cluster.wire import Kind
 from coterie.runtime.base import Buffer
 
@@ -28,14 +27,14 @@ EVERY_SO_OFTEN = 25
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Kind, bytes]]:
     """Events of a day like any other."""
     found: list[tuple[Kind, bytes]] = []
-    send = Sending.send
+    send = Outbox.send
 
-    def listen(self: Sending, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
+    def listen(self: Outbox, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
         found.append((kind, b"".join(parts)))
         send(self, kind, parts, asked)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sending, "send", listen)
+        patch.setattr(Outbox, "send", listen)
         world = World(1)
         events = world.events()
         for _ in range(150):
@@ -79,13 +78,13 @@ def changed(said: Any, rng: random.Random) -> Any:
 
 def send(host: Host, kind: Kind, data: bytes, rng: random.Random) -> None:
     if kind >= Kind.STATUS:
-        host.core.sending.multicast(kind, data)
+        host.member.outbox.multicast(kind, data)
     elif rng.random() < 0.05:
         head = bytearray(wire.head(kind, host.runtime.wall(), 0))
         head[rng.randrange(len(head) - 8)] ^= 1 << rng.randint(0, 7)  # all but its number
         host.channel.send_nowait(bytes(head) + data)
     else:
-        host.core.sending.send(kind, (data,), Asked(b""))
+        host.member.outbox.send(kind, (data,), Asked(b""))
 
 
 def test_altered_events_fuzz_are_void_or_right_at_every_broker_alike(
@@ -107,10 +106,10 @@ def test_altered_events_fuzz_are_void_or_right_at_every_broker_alike(
             send(rng.choice(world.hosts), kind, altered(data, rng), rng)
             if count % EVERY_SO_OFTEN == 0:
                 world.cluster.settle()
-                assert all(host.serves for host in world.hosts), [host.core.why for host in world.hosts]
+                assert all(host.serves for host in world.hosts), [host.member.replica.why for host in world.hosts]
                 first = shared(world.a)
                 for host in world.hosts[1:]:
                     assert not (left := difference(first, shared(host))), left
         world.cluster.run(2.0)
-        assert len({(host.core.progress, host.core.voids.sum) for host in world.hosts}) == 1
-        assert world.a.core.voids.count
+        assert len({(host.member.replica.progress, host.member.voids.sum) for host in world.hosts}) == 1
+        assert world.a.member.voids.count

@@ -9,6 +9,7 @@ import pytest
 from cluster_rig import Cluster, Host
 
 from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE
+from coterie.broker.settings import BrokerSettings
 from coterie.cluster.wire import LEASES
 from coterie.errors import ProtocolError
 
@@ -77,7 +78,7 @@ def test_a_lease_outlives_the_broker_through_which_it_was_taken(durable: bool) -
     client = a.consume(prefetch=5)
     cluster.settle()
     a.kill()
-    cluster.until(lambda: len(b.core.in_step) == 2)
+    cluster.until(lambda: len(b.member.replica.in_step) == 2)
     cluster.settle()
     assert [(body, who) for _, body, who, _ in b.content()] == [("one", "lease l"), ("two", "lease l"), ("three", "")]
     assert client.seen == ["three"]
@@ -87,10 +88,31 @@ def test_a_lease_outlives_the_broker_through_which_it_was_taken(durable: bool) -
     assert again["pieces"] == [[0, 1, 2, False], [2, 3, 3, True]]
 
 
+def test_a_lease_that_nobody_uses_ends_everywhere_though_whoever_kept_the_time_is_lost() -> None:
+    cluster = Cluster(3)
+    cluster.broker_settings = BrokerSettings(lease_expires=20)
+    a, b, c = cluster.started()
+    a.declare()
+    a.publish("one", "two")
+    cluster.settle()
+    done(cluster, b, ACQUIRE)
+    cluster.run(15)
+    done(cluster, c, TAKE)
+    cluster.run(15)
+    assert all(host.vhost.queues["q"].leases for host in (a, b, c)), "wherever it is used"
+    keeper = next(host for host in (a, b, c) if host.member.replica.keeps_time())
+    keeper.kill()
+    left = [host for host in (a, b, c) if host is not keeper]
+    cluster.until(lambda: not any(host.vhost.queues["q"].leases for host in left))
+    cluster.settle()
+    assert [(body, who, flag) for _, body, who, flag in left[0].content()] == [("one", "", True), ("two", "", True)]
+    cluster.check_alike()
+
+
 def test_a_newcomer_has_the_leases_and_what_they_hold() -> None:
     cluster, (a, b, c) = three("one", "two", "three", "four")
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     done(cluster, a, ACQUIRE, rows=2)
     done(cluster, a, RELEASE, first=1)
     done(cluster, a, ACQUIRE, rows=2)
@@ -107,7 +129,7 @@ def test_a_newcomer_has_the_leases_and_what_they_hold() -> None:
 def test_steps_that_come_while_a_newcomer_is_updated_reach_it() -> None:
     cluster, (a, b, c) = three(*(f"m{n}" for n in range(40)))
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     done(cluster, a, ACQUIRE, rows=10)
     c = cluster.start(2)
     at = 0
@@ -157,7 +179,7 @@ def test_without_a_majority_no_step_is_answered_and_then_it_is_taken_once() -> N
 def test_a_cluster_with_an_old_voter_says_that_it_knows_no_leases() -> None:
     cluster = Cluster(3)
     a, b, c = (cluster.start(number) for number in range(3))
-    c.core.versions.newest = LEASES - 1
+    c.member.replica.versions.newest = LEASES - 1
     cluster.until(lambda: all(host.serves for host in (a, b, c)))
     a.declare()
     (answer,) = a.lease(ACQUIRE)

@@ -17,13 +17,13 @@ def test_consumers_come_and_go_beyond_32_bits(oldest: int) -> None:
     """Also while an old voter keeps the old events spoken: numbers begin anew then, and none is given twice."""
     cluster = Cluster(3)
     a, b, c = (cluster.start(number) for number in range(3))
-    c.core.versions.newest = oldest
+    c.member.replica.versions.newest = oldest
     cluster.until(lambda: all(host.serves for host in (a, b, c)))
-    assert a.core.versions.spoken == oldest
+    assert a.member.replica.versions.spoken == oldest
     a.declare()
     first = a.consume(prefetch=1)
     cluster.settle()
-    a.core.interface._numbers = LAST - 3
+    a.member.proposer._numbers = LAST - 3
     clients = []
     for _ in range(3):
         a.get()
@@ -42,7 +42,7 @@ def test_consumers_come_and_go_beyond_32_bits(oldest: int) -> None:
     for host in (a, b, c):
         assert host.serves
         assert not host.queue().consumers
-        assert not host.core.handler.peer(a.core.us).pools
+        assert not host.member.applier.peer(a.member.replica.us).pools
     a.publish("7")
     cluster.settle()
     assert len(a.confirmed) == 7
@@ -63,7 +63,7 @@ def test_a_message_that_was_delivered_very_often_is_told_to_a_broker_that_joins(
     a.publish("x")
     cluster.settle()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     for host in (a, b):
         (entry,) = host.queue().entries.values()
         entry.deliveries = 2**40

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coterie.broker.journal import Journal
 from coterie.cluster.consumers import Peer
-from coterie.cluster.ownership import Ownership
+from coterie.cluster.queue_ownership import Ownership
 from coterie.group.members import Address
 
 A, B, C = (Peer(Address(name, 1), Journal()) for name in "abc")
@@ -89,8 +89,8 @@ def started(ownership_time: float = 0.05) -> tuple[Cluster, Host, Host, Host]:
 
 
 def owner(host: Host) -> str:
-    assert host.core.handler.owners is not None
-    found = host.core.handler.owners.of(host.queue()).owner
+    assert host.member.applier.owners is not None
+    found = host.member.applier.owners.of(host.queue()).owner
     return "" if found is None else found.address.name
 
 
@@ -156,22 +156,22 @@ def test_a_queue_at_rest_does_not_go_round() -> None:
     for host in (a, b):
         host.consume(prefetch=2)
     cluster.settle()
-    before = a.core.progress
+    before = a.member.replica.progress
     cluster.run(5)
-    assert a.core.progress == before
+    assert a.member.replica.progress == before
 
 
 def test_a_sole_consumer_keeps_the_queue() -> None:
     cluster, a, b, _ = started()
     client = b.consume(prefetch=1)
     cluster.settle()
-    assert a.core.handler.owners is not None
-    tenure = a.core.handler.owners.of(a.queue()).tenure
+    assert a.member.applier.owners is not None
+    tenure = a.member.applier.owners.of(a.queue()).tenure
     a.publish(*(f"m{number}" for number in range(20)))
     consume_all(cluster, [client], 60)
     assert len(client.seen) == 20
     assert owner(a) == "b"
-    assert a.core.handler.owners.of(a.queue()).tenure == tenure
+    assert a.member.applier.owners.of(a.queue()).tenure == tenure
 
 
 def test_when_the_owner_is_lost_or_cancels_another_one_goes_on() -> None:
@@ -194,7 +194,7 @@ def test_a_broker_that_joins_knows_who_owns_what() -> None:
     clients = [b.consume(prefetch=2), a.consume(prefetch=2)]
     cluster.settle()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     c = cluster.start(2)
     cluster.until(lambda: c.serves)
     cluster.settle()

@@ -40,7 +40,7 @@ def test_in_an_event_of_several_connections_each_is_told_of_its_own() -> None:
     a.publish("3")
     first, second, third = ([a.made("x", key) for _ in range(3)] for key in ("roomy", "q", "q"))
     refused = [told(a, made) for made in (first, second, third)]
-    assert a.core.interface._publishing is not None, "they are one event"
+    assert a.member.proposer._publishing is not None, "they are one event"
     cluster.settle()
     assert refused == [[], [second[2]], third]
     assert len(a.content("roomy")) == 3

@@ -41,7 +41,7 @@ def test_one_with_another_dispatch_does_not_keep_a_restart_waiting(
     cluster.settle()
     assert [body for _, body, _, _ in a.content()] == ["kept"]
     assert not c.opened
-    assert "cluster.dispatch is ownership, and that of the cluster is credit" in c.core.status().why
+    assert "cluster.dispatch is ownership, and that of the cluster is credit" in c.member.status().why
     assert {"a broker is refused", "the cluster refuses this broker"} <= {*refusals(caplog)}
     c.kill()
     c = cluster.start(2)
@@ -81,7 +81,7 @@ def test_one_of_another_cluster_does_not_keep_a_restart_waiting() -> None:
     cluster.until(lambda: c.serves)
     assert bodies(c) == ["of a"]
     assert not d.opened
-    assert "it is of another cluster, d-1, and this is a-1" in d.core.status().why
+    assert "it is of another cluster, d-1, and this is a-1" in d.member.status().why
     for host in (a, b, c):
         host.kill()
     e = cluster.start(4)
@@ -102,7 +102,7 @@ def test_another_cluster_that_serves_already_does_not_keep_a_restart_waiting() -
     assert bodies(b) == ["of a", "after"]
     assert bodies(e) == ["of d", "apart"]
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == len(b.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == len(b.member.replica.in_step) == 2)
     c = cluster.start(2)
     cluster.until(lambda: c.serves)
     assert bodies(c) == ["of a", "after"]
@@ -115,10 +115,10 @@ def test_a_refused_broker_keeps_nothing_of_what_the_others_say() -> None:
     a, b, c = cluster.started()
     a.declare()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     c = restarted_otherwise(cluster, 2, dispatch="ownership")
-    cluster.until(lambda: "refuses" in c.core.status().why)
+    cluster.until(lambda: "refuses" in c.member.status().why)
     a.publish(*(f"m{number}" for number in range(50)))
     cluster.until(lambda: len(a.confirmed) == 50)
-    assert c.core.update is None
+    assert c.member.catchup._update is None
     assert len(b.content()) == 50

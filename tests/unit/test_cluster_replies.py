@@ -10,7 +10,7 @@ from coterie.amqp.properties import Properties
 from coterie.amqp.publishing import REPLY_TO
 from coterie.amqp.server import Server
 from coterie.broker.users import Users, UserSettings
-from coterie.cluster.core import Core
+from coterie.cluster.member import Member
 from coterie.group.channel import BufferFull
 from coterie.group.members import Address
 
@@ -142,7 +142,7 @@ def test_a_mandatory_reply_to_a_lost_broker_is_returned_and_a_question_about_it_
     responder.connection.received(
         METHODS["queue.declare"].frame(1, queue=address, passive=True)
     )  # before anybody knows that it is lost
-    cluster.until(lambda: len(b.core.in_step) == 2)
+    cluster.until(lambda: len(b.member.replica.in_step) == 2)
     cluster.settle()
     (refused,) = responder.heard()
     assert (refused.name, refused["reply_code"]) == ("channel.close", 404)
@@ -160,7 +160,7 @@ def test_the_address_of_an_earlier_life_of_a_broker_leads_nowhere() -> None:
     asker, responder = clients(a, b)
     address = waits(asker)
     a.kill()
-    cluster.until(lambda: len(b.core.in_step) == 2)
+    cluster.until(lambda: len(b.member.replica.in_step) == 2)
     again = cluster.start(0)
     cluster.until(lambda: again.serves)
     responder.publish(1, "", address, b"late", mandatory=True)
@@ -172,9 +172,9 @@ def test_words_about_replies_that_make_no_sense_are_survived() -> None:
     a, b, _ = cluster.started()
     asker, responder = clients(a, b)
     address = waits(asker)
-    core: Core = b.core
+    member: Member = b.member
     for data in (b"\x05", b"\x05\x00\x01", b"\x05\x00\x01/\x00", b"\x06\x00", b"\x07\x01", b"\x05\x00\x01\xff"):
-        core.channel.send_nowait(data, a.core.us)
+        member.channel.send_nowait(data, a.member.replica.us)
     cluster.settle()
     responder.publish(1, "", address, b"fine")
     assert heard(asker) == [("basic.deliver", b"fine")]

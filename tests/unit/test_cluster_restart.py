@@ -8,6 +8,7 @@ import pytest
 from cluster_rig import Cluster, Host
 
 from coterie.broker.store import LogStore
+from coterie.cluster.states import State
 
 BODIES = tuple(f"m{number}" for number in range(60))
 
@@ -32,7 +33,7 @@ def updates(cluster: Cluster) -> list[str]:
 
 def while_updated(cluster: Cluster, host: Host, instant: Callable[[], bool]) -> None:
     """Go on to a moment at which the store of that broker is being replaced, and something else is so."""
-    while not (host.core.updating and host.store.keeps_old and instant()):
+    while not (host.member.replica.updating and host.store.keeps_old and instant()):
         cluster.world.run(cluster.world.time + 0.0005)
 
 
@@ -64,7 +65,7 @@ def test_after_a_proper_stop_of_all_what_nobody_saw_is_not_flagged() -> None:
     cluster.until(lambda: len(client.seen) == 2)
     for host in hosts:
         stopped: list[bool] = []
-        host.runtime.spawn(host.core.close())
+        host.runtime.spawn(host.member.close())
         cluster.settle()
         host.broker.stop(lambda stopped=stopped: stopped.append(True))  # type: ignore[misc]
         cluster.until(lambda stopped=stopped: bool(stopped))  # type: ignore[misc]
@@ -90,7 +91,7 @@ def test_the_source_of_an_update_may_die_and_the_others_go_back_to_what_they_had
         host.kill()
         host.node.platter.sync_latency, host.node.platter.latency = 0.003, 0.0005
     a, b, c = (cluster.start(number) for number in range(3))
-    while_updated(cluster, b, lambda: c.core.updating)
+    while_updated(cluster, b, lambda: c.member.replica.updating)
     a.kill()
     cluster.until(lambda: b.serves and c.serves)
     assert bodies(b) == [*BODIES]
@@ -108,7 +109,7 @@ def test_if_all_die_in_the_midst_of_an_update_nothing_is_lost() -> None:
     cluster = Cluster(3, update_batch=1)
     a, b, c = filled(cluster, *BODIES)
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == len(b.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == len(b.member.replica.in_step) == 2)
     b.publish("without c")
     cluster.until(lambda: b.confirmed == ["without c"])
     c = cluster.start(2)
@@ -131,7 +132,7 @@ def test_a_crash_at_any_point_of_an_update_leaves_a_whole_store(steps: int) -> N
     cluster = Cluster(3, update_batch=1)
     a, b, c = filled(cluster, *BODIES[:20])
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == len(b.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == len(b.member.replica.in_step) == 2)
     a.publish("without c")
     cluster.until(lambda: a.confirmed[-1:] == ["without c"])
     c = cluster.start(2)
@@ -139,7 +140,7 @@ def test_a_crash_at_any_point_of_an_update_leaves_a_whole_store(steps: int) -> N
     cluster.world.run(cluster.world.time + 0.001 * steps)
     c.kill()
     a.kill()
-    cluster.until(lambda: b.core.stranded)
+    cluster.until(lambda: b.member.replica.state.live)
     c = cluster.start(2)
     cluster.until(lambda: b.serves and c.serves)
     assert bodies(c) == [*BODIES[:20], "without c"]
@@ -153,7 +154,7 @@ def test_an_older_store_is_updated_while_the_others_serve_at_once() -> None:
     cluster = Cluster(3)
     a, b, c = filled(cluster, *BODIES)
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == len(b.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == len(b.member.replica.in_step) == 2)
     b.publish("without c")
     cluster.until(lambda: b.confirmed == ["without c"])
     cluster.settle()
@@ -170,7 +171,7 @@ def test_two_that_have_different_events_at_the_same_place_are_not_equal() -> Non
     """A sequencer that was cut off has written one of its own where the others have another one."""
     cluster = Cluster(3)
     hosts = filled(cluster, "first")
-    a = next(host for host in hosts if host.core.us == hosts[0].core.in_step[0])
+    a = next(host for host in hosts if host.member.replica.us == hosts[0].member.replica.in_step[0])
     b, c = (host for host in hosts if host is not a)
     heal = cluster.part(a.name)
     a.publish("nobody heard")
@@ -186,3 +187,15 @@ def test_two_that_have_different_events_at_the_same_place_are_not_equal() -> Non
     cluster.until(lambda: all(host.serves for host in (a, b, c)))
     assert bodies(a) == bodies(b) == bodies(c) == ["first", "too late"]
     cluster.check_alike()
+
+
+def test_a_broker_that_is_closed_takes_no_notice_of_views_and_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(3)
+    a, b, _ = cluster.started()
+    a.member.closed("another process has its name")
+    said: list[object] = []
+    monkeypatch.setattr(a.member.outbox, "multicast", lambda kind, data: said.append(kind))
+    a.member.view_accepted(a.member.channel.view)
+    progress = a.member.replica.progress
+    b.declare()
+    assert (said, a.member.replica.progress, a.member.replica.state) == ([], progress, State.CLOSED)

@@ -27,8 +27,8 @@ from coterie.broker.store.unit import Unit
 from coterie.broker.switchboard import Switchboard
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import Change
+from coterie.cluster.applier import Applier
 from coterie.cluster.consumers import Peer
-from coterie.cluster.message_handler import MessageHandler
 from coterie.replication import steps
 from coterie.replication.replica import Promote
 
@@ -40,7 +40,7 @@ INSIDE = (
     (Dispatcher, "schedule"), (Rotation, "wake"), (Rotation, "rest"), (Rotation, "turn"), (Rotation, "add"),
     (Rotation, "remove"), (Peer, "deliver"), (Peer, "hold"), (Peer, "free"), (Peer, "settled"), (Peer, "add"),
     (Peer, "drop"), (Leases, "hold"), (Leases, "_drop"), (Switchboard, "_save"), (Switchboard, "_changed"),
-    (Switchboard, "_unlink"), (Vhost, "bury"), (MessageHandler, "opened"), (MessageHandler, "deleted"), (Unit, "save"),
+    (Switchboard, "_unlink"), (Vhost, "bury"), (Applier, "opened"), (Applier, "deleted"), (Unit, "save"),
     (Unit, "enqueue"), (Unit, "dequeue"),
 )  # fmt: skip
 
@@ -310,7 +310,7 @@ class World:
         first = shared(self.a)
         for host in (self.b, self.c):
             assert not (left := difference(first, shared(host))), left
-        assert len({(host.core.progress, host.core.voids.sum) for host in self.hosts}) == 1
+        assert len({(host.member.replica.progress, host.member.voids.sum) for host in self.hosts}) == 1
         self.let_go()
         before = kept(self.a)
         for host in list(self.cluster.hosts):
@@ -366,7 +366,7 @@ def by_place(seed: int, chance: float, most: int) -> Callable[[Host], int]:
     """The same at every broker: it follows from the place in the log."""
 
     def at(host: Host) -> int:
-        rng = random.Random(f"{seed} {host.core.progress}")
+        rng = random.Random(f"{seed} {host.member.replica.progress}")
         return rng.randint(1, most) if rng.random() < chance else 0
 
     return at

@@ -6,7 +6,7 @@ import pytest
 from cluster_rig import Client, Cluster, Host
 
 from coterie.broker.specs import Binding
-from coterie.cluster.hollow import Hollow, is_hollow
+from coterie.cluster.bodiless import Bodiless, is_bodiless
 
 
 def brokers(size: int) -> Cluster:
@@ -14,8 +14,8 @@ def brokers(size: int) -> Cluster:
     return Cluster(size, update_batch=1)
 
 
-def hollow(host: Host, name: str = "q") -> list[int]:
-    return [entry.position for entry in host.queue(name).entries.values() if is_hollow(entry)]
+def bodiless(host: Host, name: str = "q") -> list[int]:
+    return [entry.position for entry in host.queue(name).entries.values() if is_bodiless(entry)]
 
 
 def newcomer(cluster: Cluster, number: int = 2) -> Host:
@@ -35,7 +35,7 @@ def without(cluster: Cluster, *messages: str, queues: tuple[str, ...] = ("q",)) 
         a.publish(*messages, key=name)
     cluster.settle()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     return a, b
 
 
@@ -46,18 +46,18 @@ def test_a_newcomer_serves_before_it_has_the_bodies_and_gets_them_from_the_back(
     cluster = brokers(3)
     a, _ = without(cluster, *NUMBERS)
     c = newcomer(cluster)
-    assert len(hollow(c)) == 40
-    assert [host.core.catching_up.keys() == {c.core.us} for host in (a, c)] == [True, True]
-    assert c.core.us not in a.core.in_step
-    cluster.until(lambda: 10 < len(hollow(c)) < 30)
-    assert hollow(c) == list(range(1, len(hollow(c)) + 1))
+    assert len(bodiless(c)) == 40
+    assert [host.member.replica.catching_up.keys() == {c.member.replica.us} for host in (a, c)] == [True, True]
+    assert c.member.replica.us not in a.member.replica.in_step
+    cluster.until(lambda: 10 < len(bodiless(c)) < 30)
+    assert bodiless(c) == list(range(1, len(bodiless(c)) + 1))
     c.publish("from here")
     cluster.until(lambda: c.confirmed == ["from here"])
     assert not c.serves
     cluster.until(lambda: c.serves)
     cluster.check_alike()
-    assert c.core.us in a.core.in_step
-    assert not a.core.catching_up
+    assert c.member.replica.us in a.member.replica.in_step
+    assert not a.member.replica.catching_up
 
 
 def test_consumers_of_a_newcomer_get_nothing_of_a_queue_that_is_not_ready_and_others_go_on() -> None:
@@ -70,10 +70,10 @@ def test_consumers_of_a_newcomer_get_nothing_of_a_queue_that_is_not_ready_and_ot
     elsewhere = a.consume(prefetch=5)
     a.publish("soon", key="empty")
     cluster.until(lambda: other.seen == ["soon"] and len(elsewhere.seen) == 5)
-    assert hollow(c)
+    assert bodiless(c)
     assert not here.seen
     assert not got
-    cluster.until(lambda: not c.core.updating)
+    cluster.until(lambda: not c.member.replica.updating)
     cluster.settle()
     assert sorted(here.seen + elsewhere.seen) == sorted(NUMBERS)
     assert got == [None]  # the consumer had asked first
@@ -89,7 +89,7 @@ def test_a_small_queue_is_ready_before_a_large_one() -> None:
     c = newcomer(cluster)
     client = c.consume("small", prefetch=5)
     cluster.until(lambda: client.seen == ["one", "two"])
-    assert hollow(c)
+    assert bodiless(c)
 
 
 def test_what_is_accepted_meanwhile_never_comes_back() -> None:
@@ -105,7 +105,7 @@ def test_what_is_accepted_meanwhile_never_comes_back() -> None:
     cluster.check_alike()
 
 
-def test_one_that_dies_hollow_is_a_letter_with_its_body() -> None:
+def test_one_that_dies_without_its_body_is_a_letter_with_its_body() -> None:
     cluster = brokers(3)
     a, b, c = cluster.started()
     a.declare("dead")
@@ -114,13 +114,13 @@ def test_one_that_dies_hollow_is_a_letter_with_its_body() -> None:
     client = b.consume(prefetch=3)
     cluster.settle()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     c = newcomer(cluster)
     waits = c.consume("dead", prefetch=1)
-    assert {1, 2, 3} <= {*hollow(c)}
+    assert {1, 2, 3} <= {*bodiless(c)}
     client.reject("m0", "m1", "m2")
     cluster.until(lambda: len(a.content("dead")) == 3)
-    assert hollow(c, "dead")  # they are at the front: their bodies come last
+    assert bodiless(c, "dead")  # they are at the front: their bodies come last
     cluster.until(lambda: c.serves)
     assert sorted(body for _, body, _, _ in c.content("dead")) == ["m0", "m1", "m2"]
     cluster.check_alike("dead")
@@ -158,13 +158,13 @@ def test_whoever_gives_the_bodies_may_die_and_the_newcomer_goes_on(who: str) -> 
     a.declare()
     a.publish(*NUMBERS)
     cluster.settle()
-    by_age = [next(host for host in hosts if host.core.us == member) for member in a.core.in_step]
+    by_age = [next(host for host in hosts if host.member.replica.us == member) for member in a.member.replica.in_step]
     gone, stays = by_age[2], by_age[1]
     gone.kill()
-    cluster.until(lambda: len(stays.core.in_step) == 4)
+    cluster.until(lambda: len(stays.member.replica.in_step) == 4)
     c = newcomer(cluster, cluster.nodes.index(gone.node))
     client = c.consume(prefetch=100)
-    cluster.until(lambda: 10 < len(hollow(c)) < 30)
+    cluster.until(lambda: 10 < len(bodiless(c)) < 30)
     (by_age[0] if who == "source" else by_age[-1]).kill()
     cluster.until(lambda: c.serves)
     assert not c.was_cut_off
@@ -178,9 +178,9 @@ def test_a_newcomer_that_dies_leaves_nothing_behind_and_comes_again() -> None:
     a, _ = without(cluster, *NUMBERS)
     c = newcomer(cluster)
     c.consume(prefetch=5)
-    cluster.until(lambda: 10 < len(hollow(c)) < 30)
+    cluster.until(lambda: 10 < len(bodiless(c)) < 30)
     c.kill()
-    cluster.until(lambda: not a.core.catching_up)
+    cluster.until(lambda: not a.member.replica.catching_up)
     client = a.consume(prefetch=100)
     cluster.until(lambda: len(client.seen) == 40)
     c = cluster.start(2)
@@ -194,7 +194,7 @@ def test_a_newcomer_without_those_who_brought_it_up_to_date_has_no_say() -> None
     a, b = without(cluster, *NUMBERS)
     c = newcomer(cluster)
     client = c.consume(prefetch=5)
-    cluster.until(lambda: 10 < len(hollow(c)) < 30)
+    cluster.until(lambda: 10 < len(bodiless(c)) < 30)
     for host in (a, b):
         host.kill()
     cluster.until(lambda: not c.opened)
@@ -212,7 +212,7 @@ def test_two_newcomers_at_once() -> None:
     cluster.settle()
     for host in (d, e):
         host.kill()
-    cluster.until(lambda: len(a.core.in_step) == 3)
+    cluster.until(lambda: len(a.member.replica.in_step) == 3)
     d = cluster.start(3)
     cluster.run(0.05)
     e = cluster.start(4)
@@ -235,5 +235,5 @@ def test_a_message_in_two_queues_is_one_message_after_an_update() -> None:
     cluster.until(lambda: c.serves)
     ((first,), (second,)) = (c.queue(name).entries.values() for name in ("q", "r"))
     assert first.message is second.message
-    assert isinstance(first.message, Hollow)
+    assert isinstance(first.message, Bodiless)
     assert first.message.body == b"both"

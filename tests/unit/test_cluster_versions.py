@@ -16,12 +16,12 @@ def a_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def old(host: Host) -> Host:
-    host.core.versions.newest = 1
+    host.member.replica.versions.newest = 1
     return host
 
 
 def spoken(*hosts: Host) -> set[int]:
-    return {host.core.versions.spoken for host in hosts}
+    return {host.member.replica.versions.spoken for host in hosts}
 
 
 def test_brokers_that_all_understand_the_new_version_speak_it_from_the_beginning() -> None:
@@ -39,7 +39,7 @@ def test_as_long_as_one_voter_is_old_the_old_version_is_spoken_and_then_the_new_
     cluster.settle()
     assert spoken(a, b, c) == {1}
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     a.publish("two")
     cluster.settle()
     assert spoken(a, b) == {1}  # it votes, and may come back as it was
@@ -57,7 +57,7 @@ def test_one_that_is_too_old_is_not_let_in() -> None:
     cluster = Cluster(3)
     a, b, c = cluster.started()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     c = old(cluster.start(2))
     cluster.run(5)
     assert not c.serves

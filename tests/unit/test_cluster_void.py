@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from cluster_rig import Cluster, Host
 
-from coterie.amqp.codes import INTERNAL_ERROR
+from coterie.amqp.codes import INTERNAL_ERROR, PRECONDITION_FAILED
 from coterie.broker import dead_letter, graveyard
+from coterie.broker.graveyard import Cascade
 from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
 from coterie.broker.users import Users
 from coterie.cluster import wire
-from coterie.cluster.local_messages import Asked
+from coterie.cluster.outbox import Asked
 from coterie.cluster.wire import Kind
 from coterie.errors import ProtocolError
 
@@ -48,7 +49,7 @@ def goes_on(cluster: Cluster, *hosts: Host) -> None:
         client.cancel()
         cluster.check_alike(name)
         assert hosts[0].content(name) == []
-    assert len({(host.core.voids.count, host.core.voids.sum) for host in hosts}) == 1
+    assert len({(host.member.voids.count, host.member.voids.sum) for host in hosts}) == 1
 
 
 def test_messages_that_cannot_die_stay_and_nobody_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +61,7 @@ def test_messages_that_cannot_die_stay_and_nobody_leaves(monkeypatch: pytest.Mon
     cluster.run(1.0)
     assert b.confirmed == ["one", "two"]
     assert [body for _, body, _, _ in c.content("q")] == ["one", "two"]
-    assert a.core.voids.count >= 3  # both together, and each alone
+    assert a.member.voids.count >= 3  # both together, and each alone
     goes_on(cluster, *hosts)
 
 
@@ -71,7 +72,7 @@ def test_what_cannot_expire_is_told_of_ever_more_seldom(monkeypatch: pytest.Monk
     dying(a, **{"x-message-ttl": 50})
     a.publish("one")
     cluster.run(120.0)
-    assert 5 <= a.core.voids.count <= 10
+    assert 5 <= a.member.voids.count <= 10
 
 
 def test_one_that_cannot_expire_does_not_keep_others_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +107,7 @@ def test_a_cluster_that_was_stopped_by_what_it_has_stored_starts_again(monkeypat
     cluster.run(2.0)
     hosts = cluster.started()
     cluster.run(2.0)
-    assert hosts[0].core.voids.count
+    assert hosts[0].member.voids.count
     goes_on(cluster, *hosts)
     assert [body for _, body, _, _ in hosts[1].content("other")] == ["two"]
 
@@ -149,6 +150,33 @@ def test_a_publish_that_is_void_is_nacked_and_an_innocent_one_is_not_lost(monkey
     a, b, c = cluster.started()
     assert [body for _, body, _, _ in a.content("q")] == ["innocent"]
     assert a.content("letters") == []
+
+
+def test_whoever_shared_a_void_event_with_others_publishes_apart_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several publish at once through one broker, one of them what cannot be carried out."""
+    cluster = Cluster()
+    hosts = a, b, _ = cluster.started()
+    dying(a, **{"x-max-length": 0})
+    a.declare("wide")
+    cluster.settle()
+    letters_fail(monkeypatch)
+
+    def publish_at_once(turn: int) -> None:
+        for number in range(4):
+            b.publish(f"innocent {turn}.{number}", key="wide")
+        b.publish(f"guilty {turn}")
+        b.publish(f"innocent {turn}.4", key="wide")
+        cluster.settle()
+
+    publish_at_once(1)
+    assert "guilty 1" in b.refused
+    assert "innocent 1.4" in b.refused  # it was in the same event
+    b.confirmed.clear()
+    b.refused.clear()
+    publish_at_once(2)
+    assert b.confirmed == [f"innocent 2.{number}" for number in range(5)]
+    assert b.refused == ["guilty 2"]
+    goes_on(cluster, *hosts)
 
 
 def test_a_transaction_that_is_void_settles_and_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +245,7 @@ def test_a_user_that_makes_no_sense_is_refused_as_a_whole() -> None:
             "do": "record",
             "kind": "user",
             "key": "u",
-            "record": {"tags": [], "permissions": {"/": ["("] * 3}, "limits": {}},
+            "record": {"tags": [], "permissions": {"/": [".*"] * 4}, "limits": {}},
         },
         answers.append,
     )
@@ -274,9 +302,9 @@ def test_what_says_nothing_about_the_event_stops_one_broker_only(
 def test_nonsense_of_a_peer_is_void(kind: Kind, data: bytes) -> None:
     cluster = Cluster()
     hosts = a, *_ = cluster.started()
-    a.core.sending.send(kind, (data,), Asked(b""))
+    a.member.outbox.send(kind, (data,), Asked(b""))
     cluster.settle()
-    assert a.core.voids.count == (kind is not Kind.REPLICATE)  # a link is told what is wrong with its step
+    assert a.member.voids.count == (kind is not Kind.REPLICATE)  # a link is told what is wrong with its step
     goes_on(cluster, *hosts)
 
 
@@ -287,4 +315,54 @@ def test_an_event_of_a_version_that_the_cluster_does_not_speak_stops_nobody(vers
     a.channel.send_nowait(wire.head(Kind.ACCEPT, 1.0, 1, version=version))
     a.channel.send_nowait(wire.head(Kind.ACCEPT, float("nan"), 1))
     cluster.settle()
+    goes_on(cluster, *hosts)
+
+
+def ring(host: Host) -> None:
+    """More queues that keep nothing than a letter can tell deaths, each of which sends its dead on to the next."""
+    for number in range(103):
+        key = f"ring{(number + 1) % 103}"
+        host.declare(
+            f"ring{number}",
+            {"x-max-length": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": key},
+        )
+
+
+def test_letters_that_would_go_round_for_ever_stop_nobody() -> None:
+    cluster = Cluster()
+    hosts = a, b, c = cluster.started()
+    ring(a)
+    b.publish("round", key="ring0")
+    cluster.settle()
+    assert b.refused == ["round"]
+    a.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ring0"})
+    a.publish("one")
+    client = c.consume("q")
+    cluster.settle()
+    client.reject()
+    cluster.settle()
+    assert [error.reply_code for error in client.failures] == [PRECONDITION_FAILED]
+    assert client.seen == ["one", "one"]
+    client.accept("one")
+    cluster.settle()
+    assert a.member.voids.count == 2
+    goes_on(cluster, *hosts)
+
+
+def test_a_policy_whose_letters_would_go_round_for_ever_is_refused_as_a_whole() -> None:
+    cluster = Cluster()
+    hosts = a, b, c = cluster.started()
+    ring(a)
+    a.declare("other")
+    a.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ring0"})
+    a.publish("one", "two")
+    cluster.settle()
+    answers: list[object] = []
+    b.vhost.set_policy(Policy("p", "^(other|q)$", {"max-length": 1}), answers.append)
+    cluster.settle()
+    assert [type(answer) for answer in answers] == [Cascade]
+    assert c.vhost.policies == {}
+    assert all(host.queue(name).limits.max_length is None for host in hosts for name in ("other", "q"))
+    assert [body for _, body, _, _ in c.content("q")] == ["one", "two"]
+    cluster.check_alike("q")
     goes_on(cluster, *hosts)

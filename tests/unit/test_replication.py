@@ -10,7 +10,7 @@ from coterie.broker.policy import Policy
 from coterie.broker.publish import Publish
 from coterie.errors import UserError
 from coterie.replication import feed as feeds
-from coterie.replication.address import parse_destinations
+from coterie.replication.address import has_password, parse_destinations, with_password
 
 
 def numbers(first: int, last: int) -> list[str]:
@@ -227,10 +227,23 @@ def test_more_that_leaves_than_is_remembered_is_found_by_comparing(monkeypatch: 
 def test_two_targets_in_one_setting_are_two_links() -> None:
     one, other = parse_destinations("amqp://u:p%40ss@a,b:5673/v amqp://[::1]:99")
     assert (one.name, one.user, one.password, one.vhost) == ("a:5672,b:5673/v", "u", "p@ss", "v")
-    assert (other.name, other.user, other.vhost) == ("[::1]:99", "guest", "/")
-    for wrong in ("http://a", "amqps://a", "amqp://a:x", "amqp://a amqp://a"):
+    assert (other.name, other.user, other.vhost) == ("[::1]:99", None, "/")
+    for wrong in ("http://a", "amqps://u@a", "amqp://a:x", "amqp://a amqp://a"):
         with pytest.raises(UserError, match=r"replication\.to"):
             parse_destinations(wrong)
+
+
+def test_a_password_from_a_file_goes_to_the_users_that_have_none() -> None:
+    given = with_password("amqps://u@a,b/v amqp://w:own@c amqp://d", "p@s s:/")
+    one, two, three = parse_destinations(given)
+    assert (one.user, one.password, one.secure, one.name) == ("u", "p@s s:/", True, "a:5671,b:5671/v")
+    assert (two.user, two.password, two.secure) == ("w", "own", False)
+    assert (three.user, three.password) == (None, "")
+    assert not has_password("amqps://u@a amqp://b")
+    assert has_password("amqp://b amqps://u:@a")
+    for none in ("", "amqp://a", "amqp://u:p@a"):
+        with pytest.raises(UserError, match=r"password_file: no address"):
+            with_password(none, "secret")
 
 
 def test_long_queues_whose_messages_are_on_disk_only_are_replicated_and_removed() -> None:

@@ -117,8 +117,8 @@ def test_a_queue_follows_one_source_only(source: Source) -> None:
     source.begin()
     other = Source(source.vhost, "other")
     assert "another source" in other.begin()["error"]
-    assert source.say(steps.LIST, {"after": ""}) == {"queues": [("q", 7)], "more": False}
-    assert other.say(steps.LIST, {"after": ""}) == {"queues": [], "more": False}
+    assert source.say(steps.LIST, {"after": ""}) == {"queues": [("q", 7)], "more": False, "upto": "q"}
+    assert other.say(steps.LIST, {"after": ""}) == {"queues": [], "more": False, "upto": ""}
 
 
 @pytest.mark.parametrize("argument", ["x-replicated", "qpid.replicated"])

@@ -14,7 +14,8 @@ from coterie.group.members import Address
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
-    from coterie.cluster.core import Core
+    from coterie.cluster.peer_messages import PeerMessages
+    from coterie.cluster.standing import Standing
 
 _BITS = {MEMORY: 1, DISK: 2}
 """What counts for all; an alarm that a later version has, and this one does not know, is none."""
@@ -23,18 +24,17 @@ _BITS = {MEMORY: 1, DISK: 2}
 class Alarms:
     """Ours, as the others are to know them, and those of the others."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, standing: Standing, broker: Broker, messages: PeerMessages) -> None:
+        self._standing = standing
+        self._broker = broker
+        self._messages = messages
         self._told = 0
         self._of: dict[Address, int] = {}
-        core.changed.append(self._members_changed)
-
-    def attach(self, broker: Broker) -> None:
-        broker.name = self._core.us.name
+        broker.name = standing.us.name
         broker.watch_alarms(lambda blocked: self._look())
 
     def _ours(self) -> int:
-        alarms = self._core.broker.alarms
+        alarms = self._broker.alarms
         return sum(bit for name, bit in _BITS.items() if alarms.get(name))
 
     def _look(self) -> None:
@@ -44,21 +44,21 @@ class Alarms:
     def tell(self) -> None:
         """All that serve hear of ours, also that there is none."""
         self._told = self._ours()
-        self._core.words.alarms(self._told, self._core.servants)
+        self._messages.alarms(self._told, self._standing.servants)
 
     def heard(self, member: Address, bits: int) -> None:
-        if member != self._core.us and self._core.serves_with(member):
+        if member != self._standing.us and self._standing.serves_with(member):
             self._of[member] = bits
             self._set(member)
 
     def _set(self, member: Address) -> None:
         bits = self._of.get(member, 0)
-        self._core.broker.set_alarms_of(member.name, [name for name, bit in _BITS.items() if bits & bit])
+        self._broker.set_alarms_of(member.name, [name for name, bit in _BITS.items() if bits & bit])
 
-    def _members_changed(self) -> None:
-        core = self._core
-        for member in [member for member in self._of if not core.serves or not core.serves_with(member)]:
+    def members_changed(self) -> None:
+        standing = self._standing
+        for member in [member for member in self._of if not standing.serves or not standing.serves_with(member)]:
             del self._of[member]
             self._set(member)
-        if core.serves:
+        if standing.serves:
             self.tell()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from coterie.cluster.voters import Progress
+    from coterie.cluster.membership import Progress
     from coterie.runtime.base import Buffer
 
 SIZE = 16

@@ -17,7 +17,7 @@ from coterie.broker.journal import Journal, restore_key
 if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
-    from coterie.cluster.ownership import Owners
+    from coterie.cluster.queue_ownership import Owners
     from coterie.group.members import Address
 
 

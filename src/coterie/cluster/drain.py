@@ -8,14 +8,18 @@ on without a pause for failure detection, and a majority of those who are left i
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from coterie.cluster.forget import refusal
-from coterie.log import Log
-from coterie.runtime.base import Future
+from coterie.logs import Log
+from coterie.runtime.base import Future, Runtime
 
 if TYPE_CHECKING:
-    from coterie.cluster.core import Core
+    from coterie.cluster.applier import Applier
+    from coterie.cluster.outbox import Outbox
+    from coterie.cluster.proposer import Proposer
+    from coterie.cluster.standing import Standing
+    from coterie.cluster.voter_changes import Forgetting
 
 log = Log(__name__)
 LOOK_AGAIN = 0.02
@@ -23,27 +27,34 @@ LOOK_AGAIN = 0.02
 DRAINED = "this node is drained: it has left the cluster, and joins it again when it is restarted"
 
 
-def why_not(core: Core) -> str:
+def why_not(standing: Standing) -> str:
     """Why this broker cannot be drained now; nothing: it can."""
-    if not core.serves:
-        return f"this broker does not serve, and has nothing to hand over: {core.why}"
-    if core.us.name not in core.voters:
+    if not standing.serves:
+        return f"this broker does not serve, and has nothing to hand over: {standing.why}"
+    if standing.us.name not in standing.voters:
         return ""
-    why = refusal(core, core.us, core.us.name)
+    why = standing.why_not_forget(standing.us, standing.us.name)
     return f"this broker cannot be drained: {why}" if why else ""
 
 
 class Drain:
     """Of one broker, once."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self, runtime: Runtime, standing: Standing, proposer: Proposer, outbox: Outbox, applier: Applier,
+        forgetting: Forgetting, leave: Callable[[str], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        self._runtime = runtime
+        self._standing = standing
+        self._proposer = proposer
+        self._outbox = outbox
+        self._applier = applier
+        self._forgetting = forgetting
+        self._leave = leave
         self.waits_for = ""
         """What it is that takes so long."""
         self._cut_off = False
         self._waiting: Future[None] | None = None
-        core.cut_off.append(self._ended)
-        core.changed.append(self._look)
 
     async def answers(self) -> None:
         """Until everything that clients have asked for so far is answered: what they published is confirmed."""
@@ -52,23 +63,22 @@ class Drain:
 
     async def hand_over(self) -> None:
         """Until nothing is left here; then give up the vote, and leave the group."""
-        core = self._core
-        us = core.handler.peer(core.us)
+        us = self._applier.peer(self._standing.us)
         self.waits_for = "what clients held to be requeued"
         await self._in_turn()
         # What was allotted to a consumer before the log had its end is given back by an event of its own.
-        while not self._cut_off and (len(core.local) or us.held or us.subscribers):
+        while not self._cut_off and (len(self._outbox.local) or us.held or us.subscribers):
             await self._change()
         await self._give_up_vote()
         self.waits_for = "the others to let this broker go"
-        await core.leave(DRAINED)
+        await self._leave(DRAINED)
         self.waits_for = ""
 
     async def _give_up_vote(self) -> None:
-        core = self._core
-        while not self._cut_off and core.us.name in core.voters:
-            decided: Future[str] = core.runtime.future()
-            core.forgetting.ask(core.us.name, decided.set_result)
+        name = self._standing.us.name
+        while not self._cut_off and name in self._standing.voters:
+            decided: Future[str] = self._runtime.future()
+            self._forgetting.ask(name, decided.set_result)
             self.waits_for = why = await decided
             if why:
                 log.warning("this broker cannot leave yet", why=why)
@@ -76,24 +86,25 @@ class Drain:
 
     async def _in_turn(self) -> None:
         """Until whatever is under way now has come back, and is answered."""
-        passed: Future[None] = self._core.runtime.future()
-        self._core.sending.in_turn(lambda: passed.set_result(None))
+        passed: Future[None] = self._runtime.future()
+        self._proposer.in_turn(lambda: passed.set_result(None))
         while not self._cut_off and not passed.done():
             await self._change()
 
     async def _change(self) -> None:
         """Something may have changed."""
-        self._waiting = self._core.runtime.future()
-        timer = self._core.runtime.call_later(LOOK_AGAIN, self._look)
+        self._waiting = self._runtime.future()
+        timer = self._runtime.call_later(LOOK_AGAIN, self.look)
         await self._waiting
         timer.cancel()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Something has changed."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _ended(self, why: str) -> None:
+    def ended(self, why: str) -> None:
         """There is nothing to hand over any more: others have taken this broker for lost, or it cannot follow."""
         self._cut_off = True
         log.warning("this broker was cut off while it was drained", why=why)
-        self._look()
+        self.look()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -20,17 +20,19 @@ from coterie.cluster.wire import Routes
 from coterie.errors import PeerError, ProtocolError
 from coterie.group.channel import BufferFull, ChannelClosed
 from coterie.group.members import Address
-from coterie.log import Log
-from coterie.runtime.base import Buffer
+from coterie.logs import Log
+from coterie.runtime.base import Buffer, Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.message import Message
-    from coterie.cluster.core import Core
+    from coterie.broker.vhost import Vhost
+    from coterie.cluster.standing import Standing
+    from coterie.group.channel import Channel
 
 log = Log(__name__)
 REPLY, ASK, ANSWER = 5, 6, 7
 """The first byte of what brokers tell each other about direct replies."""
-WORDS = frozenset((REPLY, ASK, ANSWER))
+WORDS = (REPLY, ASK, ANSWER)
 _NAME = struct.Struct(">H")
 _ASK = struct.Struct(">Q")
 _ANSWER = struct.Struct(">Q?")
@@ -58,8 +60,14 @@ class Elsewhere:
 class RemoteReplies:
     """Of one broker: those that it hands over, and those that it gets."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self, runtime: Runtime, standing: Standing, channel: Channel, vhosts: Mapping[str, Vhost], waiting_max: int
+    ) -> None:
+        self._runtime = runtime
+        self._standing = standing
+        self._channel = channel
+        self._vhosts = vhosts
+        self._waiting_max = waiting_max
         self._routes = Routes()
         self._asked: dict[int, tuple[Address, Callable[[bool], None]]] = {}
         """Questions that have no answer yet."""
@@ -69,13 +77,11 @@ class RemoteReplies:
         self._waiting_bytes = 0
         self.dropped = 0
         """Replies that there was no room for at all."""
-        core.changed.append(self._look)
-        core.cut_off.append(lambda why: self._clear())
 
     def where(self, name: str) -> Address | None:
         """The broker that an address of replies names, if it is another one that is there."""
         tag = name[len(REPLY_TO) + 1 :].partition(".")[0]
-        others = (member for member in self._core.servants if member != self._core.us)
+        others = (member for member in self._standing.servants if member != self._standing.us)
         return next((member for member in others if tag_of(member) == tag), None)
 
     def find(self, vhost: str, name: str) -> Elsewhere | None:
@@ -105,37 +111,36 @@ class RemoteReplies:
         data = b"".join((bytes((what,)), *parts))
         if not self._waiting:
             try:
-                self._core.channel.send_nowait(data, broker)
+                self._channel.send_nowait(data, broker)
                 return
             except BufferFull:
                 pass
             except ChannelClosed:
                 return
-        if what == REPLY and self._waiting_bytes > self._core.settings.backlog_max:
+        if what == REPLY and self._waiting_bytes > self._waiting_max:
             self.dropped += 1
             return
         self._waiting.append((broker, data))
         self._waiting_bytes += len(data)
         if len(self._waiting) == 1:
-            self._core.runtime.spawn(self._send_waiting())
+            self._runtime.spawn(self._send_waiting())
 
     async def _send_waiting(self) -> None:
         try:
             while self._waiting:
                 broker, data = self._waiting[0]
-                if self._core.serves_with(broker):
-                    await self._core.channel.send(data, broker)
+                if self._standing.serves_with(broker):
+                    await self._channel.send(data, broker)
                 if self._waiting and self._waiting[0][1] is data:
                     self._waiting.popleft()
                     self._waiting_bytes -= len(data)
         except ChannelClosed:
-            self._clear()
+            self.clear()
 
     # Hearing.
 
-    def heard(self, sender: Address, data: memoryview) -> None:
+    def heard(self, what: int, sender: Address, data: memoryview) -> None:
         try:
-            what, data = data[0], data[1:]
             if what == REPLY:
                 self._reply(data)
             elif what == ASK:
@@ -147,7 +152,7 @@ class RemoteReplies:
 
     def _reply(self, data: memoryview) -> None:
         name, at = _read_name(data)
-        vhost = self._core.broker.vhosts.get(name)
+        vhost = self._vhosts.get(name)
         for message in wire.decode_messages(data, at, len(data), self._routes):
             waits = None if vhost is None else vhost.pseudo.get(message.key)
             if waits is not None:
@@ -156,7 +161,7 @@ class RemoteReplies:
     def _question(self, sender: Address, data: memoryview) -> None:
         (number,) = _ASK.unpack_from(data)
         name, at = _read_name(data[_ASK.size :])
-        vhost = self._core.broker.vhosts.get(name)
+        vhost = self._vhosts.get(name)
         there = vhost is not None and bytes(data[_ASK.size + at :]).decode(errors=wire.ANY_BYTES) in vhost.pseudo
         self._tell(sender, ANSWER, (_ANSWER.pack(number, there),))
 
@@ -168,13 +173,14 @@ class RemoteReplies:
 
     # Members come and go.
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Whoever waited at a broker that is lost waits no more."""
-        lost = [number for number, (broker, _) in self._asked.items() if not self._core.serves_with(broker)]
+        lost = [number for number, (broker, _) in self._asked.items() if not self._standing.serves_with(broker)]
         for number in lost:
             self._asked.pop(number)[1](False)
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """This broker was cut off, or its channel is closed."""
         self._asked.clear()
         self._waiting.clear()
         self._waiting_bytes = 0

@@ -1,261 +1,210 @@
-"""Who is in step: what brokers say about themselves on the log, and what follows from it everywhere alike.
+"""Where a broker stands: how far it has come in the log, with whom, in which state, and what its store keeps of that.
 
-One that is not in step tells its status. If a majority serves already, the oldest of it updates the newcomer: it is
-READY when it knows of every message, has FILLED queues while their bodies come, and is WHOLE at the end. If nobody
-serves, all wait for the statuses of all, and decide the same (voters.py). Voters come and go by VOTER and FORGET.
+It answers questions, and is changed by the replica alone (replica.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from coterie.broker.journal import NO_VERDICT
-from coterie.cluster import chain, wire
-from coterie.cluster.forget import CHANGED, refusal
-from coterie.cluster.own_store import NOTHING, take_marks
-from coterie.cluster.update import Update
-from coterie.cluster.voters import NUMBER_MAX, Beginning, Era, Progress, Status, decide, unlike
-from coterie.cluster.wire import Kind, Malformed
-from coterie.group.members import Address
-from coterie.log import Log
-
-if TYPE_CHECKING:
-    from coterie.cluster.core import Core
-
-log = Log(__name__)
+from coterie.cluster import chain
+from coterie.cluster.commit import START, Commit, life_of
+from coterie.cluster.membership import NOTHING, Content, Era, Progress, Status, why_not_forget
+from coterie.cluster.quorum import needed
+from coterie.cluster.states import Cause, State, after
+from coterie.cluster.versions import Versions
+from coterie.group.members import Address, View, ViewId
 
 
-def _progress(said: Any) -> Progress:
-    epoch, index = said
-    if type(epoch) is not int or type(index) is not int or not (0 <= epoch <= NUMBER_MAX and 0 <= index <= NUMBER_MAX):
-        raise Malformed("a place in the log that is none")
-    return Progress(epoch, index)
+class Disk(NamedTuple):
+    """How this broker's store is just now."""
 
-
-def _numbers(said: Any) -> list[int]:
-    if not isinstance(said, list) or not all(type(number) is int for number in said):
-        raise Malformed("numbers of queues that are none")
-    return said
+    written: int = 0
+    """A number that grows with whatever the store is told."""
+    unsynced: int = 0
+    """Bytes that wait for the disk."""
+    low: bool = False
+    """It takes nothing."""
+    keeps_old: bool = False
+    """What the broker had before its update is still there."""
 
 
 class Standing:
-    """As one broker sees it."""
+    """Of one broker."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, us: Address, size: int = 0, dispatch: str = "credit", unsynced_max: int = 0) -> None:
+        self.us = us
+        self._size = size
+        self.dispatch = dispatch
+        self._unsynced_max = unsynced_max
+        self.state = State.JOINING
+        self.why = "not connected yet"
+        """Why it does not serve."""
+        self.progress = Progress()
+        self.chain = chain.UNKNOWN
+        """Of all that the log has brought so far."""
+        self.place = START
+        """Of the event that is being applied, or was the last."""
+        self.era = Era()
+        self.cluster = ""
+        self.versions = Versions()
+        self.commit = Commit()
+        # Members.
+        self.view = View(ViewId(0, us), (us,))
+        self.members: tuple[Address, ...] = ()
+        """Of the view, as of the place of the log that was applied last."""
+        self.voters: tuple[str, ...] = ()
+        self.in_step: list[Address] = []
+        """Who is, in the order of the view."""
+        self.catching_up: dict[Address, Progress] = {}
+        """Who is, and where the state was cut that it gets."""
+        self.lives: dict[Address, Progress] = {}
+        """Of those who serve: where in the log the present life of each one's store began."""
+        self.resigned: set[Address] = set()
+        """They gave up their vote, and are about to leave."""
         self._statuses: dict[Address, Status] = {}
         self._said = False
         """In this view: that we serve."""
-        self.refused = False
+        self._refused = False
         """In this view we were: that says more than what we wait for."""
+        # The store.
+        self.content = NOTHING
+        """Of the store, as it was found."""
+        self.damaged = False
+        """It is not whole: this broker has no vote until it is updated."""
+        self.way_back = False
+        """While it is updated: what it had was of use, as it could vote."""
+        self._goal = Progress()
+        """While it is updated: of the state that it is to have."""
+        self._kept = self.progress, self.chain
+        """As they were at the last event of which the store keeps something. It is the same everywhere."""
+        self._kept_at = 0
+        self._interrupted = False
+        """An update of it was cut off, as the store says."""
+        self._behind = False
+        """Too much waited for the disk when it was looked at last."""
 
-    def view_changed(self) -> None:
-        """What was said in the view before does not count."""
-        self._statuses.clear()
-        self._said = self.refused = False
+    # What others ask.
 
-    def send_status(self) -> None:
-        core = self._core
-        live = core.stranded
-        status = Status(
-            core.progress, core.cluster, core.voters, core.settings.size, live, core.damaged, core.updating,
-            core.broker.empty, core.versions.newest, core.versions.spoken, core.settings.dispatch, core.era,
-            core.chain.hex(), *(NOTHING if live or core.updating else core.content), core.time.now(),
-            core.stepping.unwell, core.serves,
+    @property
+    def serves(self) -> bool:
+        return self.state.serves
+
+    @property
+    def follows(self) -> bool:
+        """Events are applied here."""
+        return self.state.follows
+
+    @property
+    def updating(self) -> bool:
+        return self.state.updating
+
+    @property
+    def servants(self) -> list[Address]:
+        """Those in step, and those that catch up."""
+        return [*self.in_step, *self.catching_up]
+
+    def serves_with(self, member: Address) -> bool:
+        return member in self.in_step or member in self.catching_up
+
+    def keeps_time(self) -> bool:
+        """The oldest one in step decides what has expired."""
+        return self.state.serves and bool(self.in_step) and self.in_step[0] == self.us
+
+    def life(self, member: Address | None = None) -> int:
+        """The present one, of this broker or another, as reports name it; 0: it is not known where that began."""
+        return life_of(self.lives, self.us if member is None else member)
+
+    @property
+    def voters_in_step(self) -> list[Address]:
+        return [member for member in self.in_step if member.name in self.voters]
+
+    def syncs_first(self, origin: Address) -> bool:
+        """Whether our disk is one of a majority for that broker's events: its own, and the voters that follow it."""
+        voters = self.voters_in_step
+        at = voters.index(origin) if origin in voters else 0
+        return self.us in (voters[at:] + voters[:at])[: needed(self.voters)]
+
+    def candidate(self) -> str:
+        """Who is in step and has no vote: the oldest one proposes it. Nothing: nobody, or that is not our business."""
+        if not self.keeps_time():
+            return ""
+        known = (member.name for member in self.in_step if member not in self.resigned)
+        return next((name for name in known if name not in self.voters), "")
+
+    def why_not_forget(self, asker: Address, name: str) -> str:
+        """Why that name cannot be forgotten now; nothing: it can."""
+        return why_not_forget(self.voters, self.in_step, self.members, asker, name)
+
+    def status(self, disk: Disk, empty: bool, time: float) -> Status:
+        """What the others are told. `time`: what it is to this broker; `empty`: it has nothing of its own."""
+        live = self.state.live
+        return Status(
+            self.progress, self.cluster, self.voters, self._size, live, self.damaged, self.updating,
+            empty, self.versions.newest, self.versions.spoken, self.dispatch, self.era,
+            self.chain.hex(), *(NOTHING if live or self.updating else self.content), time,
+            self.is_unwell(disk), self.serves,
         )  # fmt: skip
-        core.stepping.said(status.unwell)
-        core.sending.multicast(Kind.STATUS, wire.encode_json({**status.to_json(), "view": str(core.channel.view.id)}))
 
-    def heard(self, sender: Address, kind: Kind, data: memoryview) -> None:
-        """All of it is read before anything is done, and what cannot be read is void, at every broker alike."""
-        try:
-            step = self._read(sender, kind, wire.decode_json(data[wire.HEAD :]))
-        except NO_VERDICT:
-            raise
-        except Exception as error:
-            log.error("a member says what nobody understands", sender=sender, kind=kind.name, error=repr(error))
+    def is_unwell(self, disk: Disk) -> bool:
+        """Its disk takes nothing, or too little: it is not to be updated."""
+        return disk.low or 2 * disk.unsynced > self._unsynced_max
+
+    def becomes(self, cause: Cause) -> None:
+        """By the table. Raises Impossible."""
+        self.state = after(self.state, cause)
+
+    # What the store keeps.
+
+    def recovered(self, record: Mapping[str, object] | None) -> None:
+        """What the store has kept of the cluster; `loaded` when all that it has is in memory."""
+        self._interrupted = False
+        if record is None:
             return
-        if step is not None:
-            step()
+        epoch, index, voters = record.get("epoch"), record.get("index"), record.get("voters")
+        self._interrupted, self.damaged = bool(record.get("updating")), bool(record.get("damaged"))
+        if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
+            self.progress = self._goal = Progress(epoch, index)
+            self.chain = bytes.fromhex(str(record.get("chain", "")))
+            self._kept = self.progress, self.chain
+            self.era = Era.from_json(record.get("era"))
+            self.cluster = str(record.get("cluster"))
+            self.voters = tuple(str(name) for name in voters)
+            self.versions.spoken = int(str(record.get("version", 1)))
 
-    def _read(self, sender: Address, kind: Kind, said: Any) -> Callable[[], None] | None:
-        """What follows from a word; None: nothing does. Raises whatever reading it raises."""
-        core = self._core
-        match kind:
-            case Kind.STATUS:
-                status = Status.from_json(said)
-                # Else another one comes.
-                return partial(self._status, sender, status) if said["view"] == str(core.channel.view.id) else None
-            case Kind.READY:
-                speaks, cut, queues = said.get("speaks", 1), _progress(said["cut"]), _numbers(said["queues"])
-                if type(speaks) is not int:
-                    raise Malformed("a version that is no number")
-                if said["view"] != str(core.channel.view.id) or said.get("cluster", core.cluster) != core.cluster:
-                    return None
-                return partial(self._ready, sender, speaks, cut, queues)
-            case Kind.FILLED:
-                return partial(self._filled, sender, _progress(said["cut"]), _numbers(said["queues"]))
-            case Kind.WHOLE:
-                return partial(self._whole, sender, _progress(said["cut"]))
-            case Kind.BACK:
-                if type(said["bytes"]) is not int:
-                    raise Malformed("a size that is no number")
-                return partial(core.stepping.heard, sender, str(said["view"]), said["bytes"])
-            case Kind.VOTER:
-                return partial(self._enfranchise, sender, str(said["name"]), said["voters"])
-            case Kind.FORGET:
-                return partial(self._forget, sender, str(said["name"]), said["voters"])
-        return None
+    def loaded(self, content: Content) -> None:
+        """At the start, or when it has gone back to what it had before its update."""
+        self.content = content
+        if self._interrupted:
+            self.becomes(Cause.INTERRUPTED)
+        elif self.state is State.GOING_BACK:
+            self.becomes(Cause.WENT_BACK)
+        self.way_back = False
 
-    def _status(self, sender: Address, status: Status) -> None:
-        core = self._core
-        if core.serves:
-            if sender != core.us and sender not in core.in_step and not status.serving:
-                why = unlike(status, core.cluster, core.settings.dispatch, core.versions.spoken)
-                if why:
-                    log.error("a broker is refused", broker=sender, why=why)
-                    self._say_that_we_serve()
-                elif status.unwell:
-                    log.warning("a broker waits for its disk before it is updated", broker=sender)
-                if core.in_step[0] == core.us:
-                    if why:
-                        core.words.refuse(sender, why)
-                    elif not status.unwell:
-                        core.updates.begin(sender)
-            return
-        if sender == core.us and core.update is not None and not status.unwell:
-            core.update.from_here()
-        self._statuses[sender] = status
-        members = core.channel.view.members
-        if any(each.serving and core.cluster in ("", each.cluster) for each in self._statuses.values()):
-            return  # they bring this broker up to date
-        if all(member in self._statuses for member in members):
-            found = decide(members, self._statuses)
-            if isinstance(found, Beginning):
-                self._begin(found)
-            elif not core.way_back.take() and not self.refused:
-                core.why = found.why
-                log.info("the cluster waits", why=found.why)
-                core.told_of_change()
+    def note(self, written: int) -> None:
+        """If the store was told something, it keeps that since the last event, and all that was before."""
+        if written != self._kept_at:
+            self._kept, self._kept_at = (self.progress, self.chain), written
 
-    def _say_that_we_serve(self) -> None:
-        """Brokers of another cluster must not wait for what we would have to say if we did not."""
-        if not self._said:
-            self._said = True
-            self.send_status()
+    def kept(self, written: int) -> int:
+        """The last event of which the store keeps something."""
+        self.note(written)
+        return self._kept[0].index
 
-    def _begin(self, found: Beginning) -> None:
-        """Enough have come together, and all of them have decided the same."""
-        core = self._core
-        for member, why in found.refused.items():
-            if member != core.us:
-                log.error("a broker is refused", broker=member, why=why)
-                del self._statuses[member]
-        if core.us in found.in_step:
-            core.in_step = list(found.in_step)
-            core.catching_up.clear()
-            core.lives = dict.fromkeys(
-                found.in_step, Progress(found.epoch, self._statuses[found.source].progress.index)
-            )
-            core.cluster, core.voters = found.cluster, found.voters
-            source = self._statuses[found.source]
-            core.progress = Progress(found.epoch, source.progress.index)
-            core.era = Era.of(core.channel.view, core.channel.view.members)
-            core.chain = chain.start(core.progress, core.era.view, bytes.fromhex(source.chain))
-            take_marks(core, found.marks)
-            core.content = NOTHING
-            core.versions.begin(self._statuses, found.in_step)
-            core.versions.settle(core.voters, [member.name for member in core.in_step])
-            if core.versions.spoken >= wire.LOG_TIME:
-                core.time.begin(self._statuses[found.source].time)
-            core.serve()
-        elif core.us in found.refused:
-            core.refused(found.refused[core.us])
-        elif not self._statuses[core.us].unwell:
-            core.update = core.update or Update(core)  # another cluster may have refused us
-            core.update.from_here()
-        if core.us == found.source:
-            for member in core.channel.view.members:
-                known = member in found.in_step or member in found.refused
-                if not known and not self._statuses[member].unwell:
-                    core.updates.begin(member)
-        self._statuses.clear()
+    def keep(self, written: int) -> None:
+        """Something about the members has changed, at this place of the log: the store keeps that."""
+        self._kept, self._kept_at = (self.progress, self.chain), written
 
-    def _ready(self, sender: Address, speaks: int, cut: Progress, queues: list[int]) -> None:
-        """One that was updated knows of all messages, and serves from here on."""
-        core = self._core
-        core.versions.heard(sender.name, speaks)
-        if not core.follows or sender in core.in_step:
-            return
-        if sender in core.catching_up:
-            core.lose([sender])  # it has begun anew
-        core.catching_up[sender] = core.lives[sender] = cut
-        core.disks.begins(sender)
-        core.everywhere.begins(sender)
-        core.handler.peer(sender).unready = {*queues}
-        core.advance(Kind.READY, sender)
-        log.info("a broker catches up", broker=sender)
-        if sender == core.us:
-            assert core.filling is not None
-            core.serve()
-            core.filling.begin()
-        else:
-            core.members_changed()
+    def record(self, written: int, time: float | None, goal: bool = False) -> dict[str, object]:
+        """For the store; `saved` when it is there. `goal`: see `Save`."""
+        self.note(written)
+        progress, link = (self._goal, chain.UNKNOWN) if goal else self._kept
+        return {
+            "epoch": progress.epoch, "index": progress.index, "cluster": self.cluster,
+            "voters": list(self.voters), "version": self.versions.spoken, "updating": goal,
+            "era": self.era.to_json(), "chain": link.hex(), "damaged": self.damaged, "time": time,
+        }  # fmt: skip
 
-    def _filled(self, sender: Address, cut: Progress, queues: list[int]) -> None:
-        """One that catches up has got all messages of these queues: its consumers may have some."""
-        core = self._core
-        if core.follows and core.catching_up.get(sender) == cut:
-            core.follow(lambda: core.handler.peer(sender).ready(queues))
-            if sender == core.us:
-                core.interface.queues_ready()
-
-    def _whole(self, sender: Address, cut: Progress) -> None:
-        """One has everything, and is in step from here on. If it has no vote, it will get one (franchise.py)."""
-        core = self._core
-        if not core.follows or core.catching_up.get(sender) != cut:
-            return
-        del core.catching_up[sender]
-        members = {*core.in_step, sender}
-        core.in_step = [member for member in core.members if member in members]
-        core.advance(Kind.WHOLE, sender)
-        log.info("a broker is in step", broker=sender)
-        if sender == core.us:
-            core.updating = False
-            core.stop_filling()
-        core.members_changed()
-
-    def _enfranchise(self, sender: Address, name: str, voters: object) -> None:
-        core = self._core
-        if not core.follows:
-            return
-        there = any(member.name == name for member in core.in_step)
-        if there and voters == list(core.voters) and name not in core.voters:
-            core.voters = tuple(sorted((*core.voters, name)))
-            core.advance(Kind.VOTER, sender, name.encode())
-            core.disks.voters_changed()
-            log.info("a broker votes from now on", name=name)
-            core.members_changed()
-        if sender == core.us:
-            core.franchise.decided()
-
-    def _forget(self, sender: Address, name: str, voters: object) -> None:
-        core = self._core
-        if not core.follows:
-            return
-        why = refusal(core, sender, name) if voters == list(core.voters) else CHANGED
-        if not why:
-            core.voters = tuple(voter for voter in core.voters if voter != name)
-            if sender.name == name:
-                core.franchise.resigned.add(sender)
-            core.advance(Kind.FORGET, sender, name.encode())
-            core.disks.voters_changed()
-            core.disks.awaited_by(sender)
-            core.voters_changed()
-            log.warning("a voter is forgotten", name=name, by=sender)
-            core.told_of_change()
-        if sender == core.us:
-            index = core.progress.index if core.broker.store.durable else 0
-            core.forgetting.decided(name, why, partial(core.pending.answer, core.place, index))
+    def saved(self, written: int) -> None:
+        self._kept_at = written

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coterie.cluster.quorum import needed
+from coterie.cluster.states import State
 from coterie.group.members import Address
 
 if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
     from coterie.broker.queue import Queue
-    from coterie.cluster.core import Core
+    from coterie.cluster.applier import Applier
+    from coterie.cluster.drain import Drain
+    from coterie.cluster.liveness_lease import LivenessLease
+    from coterie.cluster.standing import Standing
+    from coterie.cluster.voids import Voids
+    from coterie.group.members import View
 
 IN_STEP = "in step"
 CATCHING_UP = "catching up"
@@ -83,41 +90,44 @@ class Holding:
     """Messages that were given to them, or to somebody who got them, and are not settled."""
 
 
-def shown_state(core: Core) -> str:
+def shown_state(standing: Standing, draining: Drain | None) -> str:
     """`draining` comes before the others: it is what an operator waits for."""
-    if is_draining(core):
+    if is_draining(standing, draining):
         return "draining"
-    return CATCHING_UP if core.serves and core.updating else core.state.value
+    return CATCHING_UP if standing.serves and standing.updating else standing.state.shown
 
 
-def is_draining(core: Core) -> bool:
-    return core.draining is not None and core.state.value != "drained"
+def is_draining(standing: Standing, draining: Drain | None) -> bool:
+    return draining is not None and standing.state is not State.DRAINED
 
 
-def why_closed(core: Core) -> str:
+def why_closed(standing: Standing, draining: Drain | None) -> str:
     """Why clients may not come in; nothing: they may."""
-    if is_draining(core):
-        return f"the node {core.us.name} is being drained: connect to another node of the cluster"
-    return "" if core.serves else core.why
+    if is_draining(standing, draining):
+        return f"the node {standing.us.name} is being drained: connect to another node of the cluster"
+    return "" if standing.serves else standing.why
 
 
-def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
-    view, us, voters = core.channel.view, core.us, core.voters
-    knows = core.state.value in ("serving", "stranded")
-    in_step = core.in_step if knows else []
+def describe(
+    standing: Standing, view: View, broker: Broker, lease: LivenessLease, voids: Voids, draining: Drain | None
+) -> ClusterStatus:
+    us, voters, disks = standing.us, standing.voters, standing.commit.disks.upto
+    knows = standing.serves or standing.state.live
+    in_step = standing.in_step if knows else []
     oldest = in_step[0] if in_step else None
+    ours = shown_state(standing, draining)
 
     def disk_of(member: Address) -> int | None:
-        return disks.get(member) if core.broker.store.durable else None
+        return disks.get(member) if broker.store.durable else None
 
     def state_of(member: Address) -> str:
         if member == us:
-            return IN_STEP if shown_state(core) == "serving" else shown_state(core)
+            return IN_STEP if ours == "serving" else ours
         if not knows:
             return UNKNOWN
-        return IN_STEP if member in in_step else CATCHING_UP if member in core.catching_up else JOINING
+        return IN_STEP if member in in_step else CATCHING_UP if member in standing.catching_up else JOINING
 
-    present = () if core.state.value == "drained" else view.members
+    present = () if standing.state is State.DRAINED else view.members
     members = [
         MemberStatus(
             each.name,
@@ -127,8 +137,8 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
             each == oldest,
             disk_of(each),
             each == us,
-            None if each == us else core.lease.silence(each.name),
-            core.broker.alarms_on if each == us else core.broker.alarms_elsewhere.get(each.name, ()),
+            None if each == us else lease.silence(each.name),
+            broker.alarms_on if each == us else broker.alarms_elsewhere.get(each.name, ()),
         )
         for each in (present if us in present else (us, *present))
     ]
@@ -136,34 +146,35 @@ def describe(core: Core, disks: Mapping[Address, int]) -> ClusterStatus:
     absent = LOST if knows else UNKNOWN
     members += [MemberStatus(name, None, absent, True, False, None, False) for name in voters if name not in there]
     members.sort(key=lambda member: member.name)
-    waits_for = "" if core.draining is None else core.draining.waits_for
+    waits_for = "" if draining is None else draining.waits_for
+    progress = standing.progress
     return ClusterStatus(
-        core.cluster, us.name, us.incarnation, shown_state(core), why_closed(core), waits_for,
-        core.progress.epoch, core.progress.index, disk_of(us), str(view.id), present[0].name if present else "",
-        core.settings.dispatch, voters, len(voters) // 2 + 1, tuple(members), core.voids.count,
+        standing.cluster, us.name, us.incarnation, ours, why_closed(standing, draining), waits_for,
+        progress.epoch, progress.index, disk_of(us), str(view.id), present[0].name if present else "",
+        standing.dispatch, voters, needed(voters), tuple(members), voids.count,
     )  # fmt: skip
 
 
-def replicas(core: Core, queue: Queue) -> int:
+def replicas(standing: Standing, applier: Applier, queue: Queue) -> int:
     """How many brokers have all of its messages, as far as this one knows."""
     if queue.home is not None:
         return 1
-    peers = (core.handler.peers.get(member) for member in core.catching_up)
-    return len(core.in_step) + sum(peer is not None and queue.incarnation not in peer.unready for peer in peers)
+    peers = (applier.peers.get(member) for member in standing.catching_up)
+    return len(standing.in_step) + sum(peer is not None and queue.incarnation not in peer.unready for peer in peers)
 
 
-def holdings(core: Core, queue: Queue) -> list[Holding]:
+def holdings(standing: Standing, applier: Applier, queue: Queue) -> list[Holding]:
     """By member, those that have consumers of the queue or hold something of it; of a queue that is at home on another
     broker nothing is known."""
     if queue.home is not None:
         if queue.elsewhere or not (queue.consumers or queue.unacked):
             return []
-        return [Holding(core.us.name, len(queue.consumers), queue.unacked)]
+        return [Holding(standing.us.name, len(queue.consumers), queue.unacked)]
     consumers: dict[object, int] = {}
     for consumer in queue.consumers:
         consumers[consumer.sink] = consumers.get(consumer.sink, 0) + 1
     found = [
         Holding(peer.address.name, consumers.get(peer, 0), len(peer.held.get(queue.incarnation, ())))
-        for peer in core.handler.peers.values()
+        for peer in applier.peers.values()
     ]
     return sorted((each for each in found if each.consumers or each.held), key=lambda each: each.name)

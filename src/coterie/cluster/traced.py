@@ -8,23 +8,26 @@ left the cluster, deliveries and answers. docs/properties.md has what is judged 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from coterie.broker.journal import NO_VERDICT
 from coterie.broker.leases import Lease
 from coterie.broker.traced import name_of, pairs
+from coterie.cluster.catchup.snapshot import outline
 from coterie.cluster.consumers import Getter, Subscriber
-from coterie.cluster.reports import life_of
-from coterie.cluster.snapshot import outline
 from coterie.trace import Json
 
 if TYPE_CHECKING:
+    from coterie.broker.broker import Broker
     from coterie.broker.entry import Entry
     from coterie.broker.message import Message
     from coterie.broker.queue import Queue
-    from coterie.cluster.core import Core
+    from coterie.cluster.applier import Applier
+    from coterie.cluster.standing import Standing
+    from coterie.cluster.voids import Voids
+    from coterie.trace import Tracer
 
 EVERY = 1000
 """Events of the log between two accounts of everything; a simulated run wants them more often."""
@@ -35,17 +38,25 @@ class ClusterTrace:
 
     every = EVERY
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._trace = core.runtime.trace
+    def __init__(
+        self, trace: Tracer, standing: Standing, broker: Broker, applier: Applier, voids: Voids,
+        when_held: Callable[[Callable[[], None]], None],
+    ) -> None:  # fmt: skip
+        self._trace = trace
+        self._standing = standing
+        self._broker = broker
+        self._applier = applier
+        self._voids = voids
+        self._when_held = when_held
         self._updated = False
 
     def state(self) -> None:
         """Whether it serves, with whom, or anything else about the members, has changed."""
-        core = self._core
+        standing = self._standing
         self._trace.emit(
-            "serving", state=core.state.value, cluster=core.cluster, voters=list(core.voters),
-            members=[member.name for member in core.in_step], epoch=core.progress.epoch, number=core.progress.index,
+            "serving", state=standing.state.shown, cluster=standing.cluster, voters=list(standing.voters),
+            members=[member.name for member in standing.in_step], epoch=standing.progress.epoch,
+            number=standing.progress.index,
         )  # fmt: skip
 
     def updated(self) -> None:
@@ -54,19 +65,19 @@ class ClusterTrace:
 
     def applied(self) -> None:
         """An event of the log has been carried out. Every so often, say what there is now, when it may be said."""
-        core = self._core
-        if core.progress.index % self.every == 0 and not core.updating:
+        standing = self._standing
+        if standing.progress.index % self.every == 0 and not standing.updating:
             said = self._account()
-            core.when_held(lambda: self._trace.emit("replica", **said))  # type: ignore[arg-type]
+            self._when_held(lambda: self._trace.emit("replica", **said))  # type: ignore[arg-type]
 
     def void(self, kind: str) -> None:
         """The event that is being applied is void."""
-        core = self._core
+        standing = self._standing
         said: dict[str, Any] = {
-            "cluster": core.cluster, "epoch": core.progress.epoch, "era": core.era.view,
-            "number": core.progress.index, "event": kind,
+            "cluster": standing.cluster, "epoch": standing.progress.epoch, "era": standing.era.view,
+            "number": standing.progress.index, "event": kind,
         }  # fmt: skip
-        core.when_held(lambda: self._trace.emit("void", **said))
+        self._when_held(lambda: self._trace.emit("void", **said))
 
     def leaves(self, error: Exception) -> None:
         """This broker cannot follow the log."""
@@ -74,22 +85,22 @@ class ClusterTrace:
         self._trace.emit("leaves", error=type(error).__name__, excused=excuse or None)
 
     def _account(self) -> dict[str, Json]:
-        core = self._core
+        standing = self._standing
         queues: dict[str, Json] = {}
         holders: dict[str, Json] = {}
-        for vhost in core.broker.vhosts.values():
+        for vhost in self._broker.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.home is not None:
                     continue
                 queues[name_of(queue)] = [len(queue.entries), queue.next_position, _messages(queue)]
-                owners = core.handler.owners
+                owners = self._applier.owners
                 owner = None if owners is None else owners.of(queue).owner
                 holders[name_of(queue)] = _holders(queue, "" if owner is None else str(owner.address))
-        wiring = outline(core.broker, core.handler)
+        wiring = outline(self._broker, self._applier)
         return {
-            "cluster": core.cluster, "epoch": core.progress.epoch, "era": core.era.view,
-            "number": core.progress.index, "queues": queues, "holders": holders, "wiring": _sum(wiring),
-            "voters": list(core.voters), "voids": core.voids.to_json(), "updated": self._updated or None,
+            "cluster": standing.cluster, "epoch": standing.progress.epoch, "era": standing.era.view,
+            "number": standing.progress.index, "queues": queues, "holders": holders, "wiring": _sum(wiring),
+            "voters": list(standing.voters), "voids": self._voids.to_json(), "updated": self._updated or None,
         }  # fmt: skip
 
     def given(self, queue: Queue, entries: Sequence[Entry]) -> None:
@@ -117,16 +128,14 @@ class ClusterTrace:
 
     def logged(self, index: int) -> None:
         """All that events up to this one have made of the store is in the store's log."""
-        core = self._core
-        self._trace.emit("logged", number=index, life=life_of(core, core.us), last=core.broker.store.written())
+        standing = self._standing
+        self._trace.emit("logged", number=index, life=standing.life(), last=self._broker.store.written())
 
     def promised(self, index: int) -> None:
         """A client is about to hear that what it asked for has been done; `index`: that it is on disk up to there."""
         rests: dict[str, Json] | None = None
         if index:
-            core = self._core
-            said = (member for member, upto in core.disks.upto.items() if upto >= index and member in core.in_step)
-            rests = {str(member): life_of(core, member) for member in said}
+            rests = {str(member): life for member, life in self._standing.commit.rests.items()}
         self._trace.emit("promise", number=index or None, rests=rests)
         self._trace.flush()
 

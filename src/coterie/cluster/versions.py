@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.cluster import wire
 
 if TYPE_CHECKING:
-    from coterie.cluster.voters import Status
+    from coterie.cluster.membership import Status
     from coterie.group.members import Address
 
 

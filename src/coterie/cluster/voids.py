@@ -7,16 +7,17 @@ else: what it did so far is taken back (`broker.journal`), its sender is told, a
 
 from __future__ import annotations
 
+import sys
 import traceback
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from coterie.amqp.codes import INTERNAL_ERROR
 from coterie.errors import ProtocolError
-from coterie.log import Log
+from coterie.logs import Log
 
 if TYPE_CHECKING:
-    from coterie.cluster.core import Core
+    from coterie.cluster.membership import Progress
     from coterie.cluster.wire import Kind
     from coterie.group.members import Address
     from coterie.trace import Json
@@ -31,25 +32,24 @@ class Void(ProtocolError):
 class Voids:
     """Of the log, as one broker has followed it."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self) -> None:
         self.count = 0
         """Since the broker came into step, or what the one said that has updated it."""
         self.sum = 0
         """Of their places: the same at every broker at the same place."""
 
-    def add(self, sender: Address, kind: Kind) -> Void:
-        """The event that is being applied is void, for what is being raised. Gives what its sender is told."""
-        core = self._core
-        place = f"{core.progress.epoch}.{core.progress.index}"
+    def add(self, progress: Progress, sender: Address, kind: Kind) -> Void:
+        """The event at that place is void, for what is being raised. Gives what its sender is told."""
+        place = f"{progress.epoch}.{progress.index}"
         self.count += 1
         self.sum = crc32(place.encode(), self.sum)
         log.error(
             "an event is void: nothing of it has happened, at any broker", event=place, kind=kind.name, sender=sender,
             error=traceback.format_exc(),
         )  # fmt: skip
-        if core.traced is not None:
-            core.traced.void(kind.name)
+        cause = sys.exception()
+        if isinstance(cause, ProtocolError):
+            return Void(cause.reply_code, f"{cause}: event {place} is void")
         return Void(INTERNAL_ERROR, f"this cannot be carried out: event {place} is void, and the brokers' logs say why")
 
     def to_json(self) -> list[Json]:

@@ -36,7 +36,7 @@ LEASES = 2
 LOG_TIME = 3
 """The version from which on messages expire by the time of the log (log_time.py)."""
 STEPPING_BACK = 3
-"""The version from which on a broker may step back (stepping_back.py)."""
+"""The version from which on a broker may step back (replica.py)."""
 WIDE = 3
 """The version from which on the numbers of consumers have 64 bits: `basic.get` counts them up too."""
 

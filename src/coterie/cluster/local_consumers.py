@@ -1,0 +1,307 @@
+"""Consumers of this node, and what the log allots to them.
+
+Who they are, and how much each may hold, is told by events; what is theirs to deliver is handed to their sockets as
+soon as a majority holds that place of the log, and as far as they have room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from coterie.broker import records
+from coterie.cluster import wire
+from coterie.cluster.bodiless import is_bodiless
+from coterie.cluster.consumers import Subscriber
+from coterie.cluster.outbox import Asked
+from coterie.cluster.wire import Credit, Kind
+from coterie.errors import ProtocolError
+from coterie.runtime.base import Buffer, Runtime
+
+if TYPE_CHECKING:
+    from coterie.broker.consumer import Consumer, Sink
+    from coterie.broker.entry import Entry
+    from coterie.broker.queue import Queue
+    from coterie.cluster.answers import Answers
+    from coterie.cluster.catchup.catchup import Catchup
+    from coterie.cluster.standing import Standing
+    from coterie.cluster.traced import ClusterTrace
+    from coterie.cluster.turn import Turn
+
+STRAYS = 100
+"""So often something may be allotted to a consumer that is gone."""
+PROMPT = 1.0
+"""Seconds that what is allotted may take to be held by a majority, and still be in time when it was so on the log."""
+
+
+class Events(Protocol):
+    """What becomes of the wishes of consumers."""
+
+    def ask(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
+        """An event."""
+
+    def insist(self, kind: Kind, data: bytes) -> None:
+        """One that must be so in the end."""
+
+    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
+        """Messages go back."""
+
+    def new_number(self) -> int:
+        """That nobody else has on this broker."""
+
+    @property
+    def is_full(self) -> bool:
+        """Too much waits to be sent."""
+
+
+class Client:
+    """A consumer of this node: who it is on the log, and what was allotted to it and waits for its socket."""
+
+    __slots__ = ("consumer", "gone", "number", "pumped_later", "sent", "told", "waiting")
+
+    def __init__(self, number: int, consumer: Consumer) -> None:
+        self.number = number
+        self.consumer = consumer
+        self.told = Credit(number, 0, 0, 0, 0)
+        """What the log knows of its limits."""
+        self.waiting: deque[tuple[Subscriber, Entry]] = deque()
+        self.sent = 0
+        """Delivered without acknowledgement, and the log does not know yet."""
+        self.gone = False
+        self.pumped_later = False
+        """The body of what is next is on its way."""
+
+
+class LocalConsumers:
+    """Of one broker."""
+
+    def __init__(
+        self, runtime: Runtime, standing: Standing, turn: Turn, events: Events, answers: Answers, catchup: Catchup,
+        traced: ClusterTrace | None, credit_max: int,
+    ) -> None:  # fmt: skip
+        self._runtime = runtime
+        self._standing = standing
+        self._turn = turn
+        self._events = events
+        self._answers = answers
+        self._catchup = catchup
+        self._traced = traced
+        self._credit_max = credit_max
+        """Of a consumer without a limit of its own."""
+        self._clients: dict[Consumer, Client] = {}
+        self._by_number: dict[int, Client] = {}
+        self._pools: dict[object, int] = {}
+        self._unsaid: dict[Client, None] = {}
+        self._untold: dict[Client, None] = {}
+        """Those with other limits than the log knows, while too much waits to be sent."""
+        self._strays: dict[int, int] = {}
+        """Consumers that are gone, and how often something was allotted to each all the same."""
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """Those in use."""
+        return self._by_number
+
+    def sink(self, holder: object) -> Sink | None:
+        """Of a client that holds something."""
+        client = self._by_number.get(holder.number) if isinstance(holder, Subscriber) else None
+        return None if client is None else client.consumer.sink
+
+    def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
+        client = Client(self._events.new_number(), consumer)
+        self._clients[consumer] = self._by_number[client.number] = client
+        client.told = credit = self._limits(client)
+        said = {
+            "queue": consumer.queue.incarnation, "number": client.number, "tag": consumer.tag,
+            "flags": [consumer.no_ack, consumer.exclusive], "priority": consumer.priority, "limit": credit.limit,
+            "pool": [credit.pool, credit.pool_limit], "args": records.pack(consumer.arguments),
+            "details": consumer.sink.details(),
+        }  # fmt: skip
+
+        def answered(error: Any) -> None:
+            if error is not None:
+                self._forget(client)
+            done(error)
+
+        self._events.ask(Kind.CONSUME, (wire.encode_json(said),), Asked(b"", answered))
+
+    def cancel(self, consumer: Consumer) -> None:
+        client = self._clients.get(consumer)
+        if client is not None:
+            self._forget(client)
+            self._events.insist(
+                Kind.CANCEL, wire.credit(Credit(client.number, 0, 0, 0, 0), self._standing.versions.spoken)
+            )
+            self._give_back(client)
+
+    def _forget(self, client: Client) -> None:
+        client.gone = True
+        self._clients.pop(client.consumer, None)
+        self._by_number.pop(client.number, None)
+        pool = client.told.pool
+        if pool and all(other.told.pool != pool for other in self._clients.values()):
+            self._pools = {group: number for group, number in self._pools.items() if number != pool}
+
+    def wake(self, consumer: Consumer) -> None:
+        """It may have room again, or other limits."""
+        client = self._clients.get(consumer)
+        if client is None:
+            return
+        credit = self._limits(client)
+        if credit != client.told:
+            if self._events.is_full:  # a client may change its mind as often as it likes
+                self._untold[client] = None
+            else:
+                client.told = credit
+                self._send_credit(client, credit)
+        self._pump(client)
+
+    def _limits(self, client: Client) -> Credit:
+        consumer = client.consumer
+        if consumer.no_ack:
+            return Credit(client.number, self._credit_max, 0, 0, 0)
+        limit, group, together = consumer.sink.limits(consumer)
+        pool = 0
+        if together:
+            pool = self._pools.get(group, 0)
+            if not pool:
+                pool = self._pools[group] = self._events.new_number()
+        return Credit(client.number, limit or self._credit_max, pool, together, 0)
+
+    def room_again(self) -> None:
+        """Less waits to be sent: those with other limits may say so."""
+        untold, self._untold = self._untold, {}
+        for client in untold:
+            self.wake(client.consumer)
+
+    @property
+    def some_wait(self) -> bool:
+        return bool(self._untold)
+
+    # What the log allots to them.
+
+    def allotted(self, subscriber: Subscriber, entries: list[Entry]) -> None:
+        client = self._by_number.get(subscriber.number)
+        if client is None:
+            if not subscriber.no_ack:
+                self._events.release(subscriber.queue, entries, redelivered=False)
+            self._end_stray(subscriber.number)
+            return
+        self._answers.deliver(self._standing.place, partial(self._hand_on, client, subscriber, entries))
+
+    def _end_stray(self, number: int) -> None:
+        """Something is allotted to a consumer that is gone. Mostly its cancel is under way; but if that goes on and on,
+        the log knows of a consumer that there never was, and must be told."""
+        self._strays[number] = self._strays.get(number, 0) + 1
+        if self._strays[number] >= STRAYS:
+            self._events.insist(Kind.CANCEL, wire.credit(Credit(number, 0, 0, 0, 0)))
+        if self._strays[number] >= STRAYS or len(self._strays) > STRAYS:
+            self._strays.clear()
+
+    def _hand_on(self, client: Client, subscriber: Subscriber, entries: list[Entry]) -> None:
+        waited = bool(client.waiting)
+        client.waiting.extend((subscriber, entry) for entry in entries)
+        self._pump(client, waited)
+
+    def _pump(self, client: Client, waited: bool = True) -> None:
+        """As far as it has room. `waited`: it had none before."""
+        waiting, consumer = client.waiting, client.consumer
+        if client.gone:
+            self._give_back(client)
+            return
+        answers = self._answers
+        if waiting and not answers.may_speak():  # others may have given them to somebody else by now
+            answers.when_it_may_speak(client, partial(self._pump, client))
+            return
+        now = None
+        if consumer.queue.expiry.mortal and self._turn.sifts and not consumer.no_ack:
+            now = self._turn.now() - (0.0 if waited else PROMPT)
+        while waiting and (room := consumer.sink.room(consumer)) > 0:
+            entries: list[Entry] = []
+            gone: list[Entry] = []
+            late: list[Entry] = []
+            while waiting and len(entries) < room and not self._comes_later(client):
+                subscriber, entry = waiting.popleft()
+                if not consumer.no_ack and entry.holder is not subscriber:
+                    gone.append(entry)
+                else:
+                    (late if now is not None and _is_over(entry, now) else entries).append(entry)
+            if not entries and not gone and not late:
+                return
+            self._write_off(consumer.queue, gone)
+            if late:  # they have waited until their time was over: on the log, nobody is given them any more
+                self._events.release(consumer.queue, late, redelivered=False)
+            if entries:
+                if self._traced is not None:
+                    self._traced.given(consumer.queue, entries)
+                consumer.sink.deliver(consumer, entries)
+                if consumer.no_ack:
+                    client.sent += len(entries)
+                    if not self._unsaid:
+                        self._runtime.call_soon(self._say_sent)
+                    self._unsaid[client] = None
+
+    def _comes_later(self, client: Client) -> bool:
+        """Whether the body of what is next is on its way to this broker, which catches up."""
+        backfill = self._catchup.backfill
+        subscriber, entry = client.waiting[0]
+        if backfill is None or entry.holder is not subscriber or not is_bodiless(entry):
+            return False
+        if not client.pumped_later:  # once, however often it is looked at meanwhile
+            client.pumped_later = True
+            backfill.when_filled(partial(self._pump_later, client))
+        return True
+
+    def _pump_later(self, client: Client) -> None:
+        client.pumped_later = False
+        self._pump(client)
+
+    def _say_sent(self) -> None:
+        unsaid, self._unsaid = self._unsaid, {}
+        for client in unsaid:
+            self._send_credit(client, Credit(client.number, 0, 0, 0, client.sent))
+            client.sent = 0
+
+    def _send_credit(self, client: Client, credit: Credit) -> None:
+        data = wire.credit(credit, self._standing.versions.spoken)
+        self._events.ask(Kind.CREDIT, (data,), Asked(b"", failed=client.consumer.sink.failed))
+
+    def _give_back(self, client: Client) -> None:
+        """It never saw them."""
+        entries = [entry for subscriber, entry in client.waiting if entry.holder is subscriber]
+        gone = [entry for subscriber, entry in client.waiting if entry.holder is not subscriber]
+        client.waiting.clear()
+        if client.consumer.no_ack:
+            return
+        if entries:
+            self._events.release(client.consumer.queue, entries, redelivered=False)
+        self._write_off(client.consumer.queue, gone)
+
+    def _write_off(self, queue: Queue, entries: list[Entry]) -> None:
+        """They left their queue after they were allotted, and nobody will answer for them: off the account."""
+        if entries:
+            self._events.insist(Kind.ACCEPT, wire.settle(queue.incarnation, entries))
+
+    def ended(self, subscriber: Subscriber) -> None:
+        """Its queue is gone."""
+        client = self._by_number.get(subscriber.number)
+        if client is not None:
+            self._forget(client)
+            self._give_back(client)
+            client.consumer.sink.cancelled(client.consumer)
+
+    def clear(self) -> None:
+        """This broker begins anew, without clients."""
+        for client in self._clients.values():
+            client.gone = True
+        self._clients.clear()
+        self._by_number.clear()
+        self._pools.clear()
+        self._unsaid.clear()
+        self._untold.clear()
+
+
+def _is_over(entry: Entry, now: float) -> bool:
+    return entry.expires is not None and entry.expires <= now

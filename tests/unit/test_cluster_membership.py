@@ -1,0 +1,167 @@
+"""Who may begin when brokers meet and none is in step: whoever has all that was ever promised, and nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coterie.cluster.membership import Beginning, Era, Progress, Status, Waiting, decide
+from coterie.group.members import Address
+
+A, B, C = (Address(name, 1) for name in "abc")
+VOTERS = ("a", "b", "c")
+
+
+def status(epoch: int, index: int, live: bool = False, damaged: bool = False, updating: bool = False) -> Status:
+    return Status(Progress(epoch, index), "x" if epoch else "", VOTERS, 3, live, damaged, updating, not epoch)
+
+
+def test_with_a_majority_the_one_that_has_come_furthest_is_right() -> None:
+    found = decide((A, B), {A: status(4, 10), B: status(5, 2)})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step, found.epoch) == (B, (B,), 6)
+
+
+def test_without_a_majority_everybody_waits() -> None:
+    assert isinstance(decide((A,), {A: status(4, 10)}), Waiting)
+
+
+def test_a_broker_with_a_damaged_store_has_no_vote() -> None:
+    found = decide((A, B), {A: status(4, 10), B: status(4, 10, damaged=True)})
+    assert isinstance(found, Waiting)
+    assert "a of the voters a, b, c" in found.why
+
+
+def test_one_whose_update_was_cut_off_votes_for_whoever_has_what_it_was_to_get() -> None:
+    found = decide((A, B), {A: status(4, 10), B: status(4, 10, updating=True)})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step) == (A, (A,))
+
+
+def test_it_does_not_vote_for_one_that_has_less() -> None:
+    assert isinstance(decide((A, B), {A: status(4, 9), B: status(4, 10, updating=True)}), Waiting)
+
+
+def test_brokers_that_have_all_been_cut_off_begin_nothing_new() -> None:
+    statuses = {member: status(4, 10, updating=True) for member in (A, B)} | {C: status(0, 0)}
+    found = decide((A, B, C), statuses)
+    assert isinstance(found, Waiting)
+    assert "one is needed that has everything" in found.why
+
+
+def test_brokers_of_different_clusters_do_not_begin_together() -> None:
+    other = Status(Progress(9, 9), "y", ("b", "d"), 3, False)
+    assert isinstance(decide((A, B), {A: status(4, 10), B: other}), Waiting)
+
+
+def went_on(epoch: int, index: int, view: str, *members: str, voters: tuple[str, ...] = VOTERS) -> Status:
+    return replace(status(epoch, index), voters=voters, era=Era(view, members))
+
+
+def test_one_that_went_on_in_a_view_where_no_majority_was_is_wrong_however_far_it_came() -> None:
+    """A and B each went on with C, which followed B; then B died."""
+    found = decide((A, C), {A: went_on(5, 90, "4@a", "a", "c"), C: went_on(5, 20, "4@b", "b", "c")})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step, found.epoch) == (C, (C,), 6)
+
+
+def test_if_nobody_was_followed_the_one_that_came_furthest_is_as_good_as_the_other() -> None:
+    lagging = went_on(4, 5, "3@a", "a", "b", "c")
+    statuses = {A: went_on(5, 90, "4@a", "a", "c"), B: went_on(5, 20, "4@b", "b", "c"), C: lagging}
+    found = decide((A, B, C), statuses)
+    assert isinstance(found, Beginning)
+    assert found.source == A
+
+
+def test_one_whose_update_was_cut_off_tells_with_whom_it_was() -> None:
+    """A went on with C, and B with C; then C was updated by those who served in B's view."""
+    statuses = {A: went_on(5, 90, "4@a", "a", "c"), B: went_on(5, 20, "4@b", "b", "c")}
+    assert isinstance(decide((A, B), statuses), Waiting)
+    statuses[C] = replace(went_on(5, 15, "4@b", "b", "c"), updating=True)
+    found = decide((A, B, C), statuses)
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step) == (B, (B,))
+
+
+def test_who_was_followed_is_waited_for_if_only_the_absent_can_tell() -> None:
+    d, voters = Address("d", 1), ("a", "b", "c", "d", "e")
+    left, right = ("a", "b", "c"), ("c", "d", "e")
+    statuses = {
+        A: went_on(5, 9, "4@a", *left, voters=voters),
+        B: went_on(5, 9, "4@a", *left, voters=voters),
+        d: went_on(5, 7, "4@d", *right, voters=voters),
+    }
+    found = decide((A, B, d), statuses)
+    assert isinstance(found, Waiting)
+    assert "c, e must say with whom" in found.why
+    followed = decide((A, B, C, d), {**statuses, C: went_on(5, 7, "4@d", *right, voters=voters)})
+    assert isinstance(followed, Beginning)
+    assert followed.source in (C, d)
+
+
+D = Address("d", 1)
+
+
+def test_a_broker_of_another_cluster_keeps_nobody_waiting() -> None:
+    other = Status(Progress(9, 9), "y", ("d", "e", "f"), 3, False, empty=False)
+    found = decide((D, A, B), {A: status(4, 10), B: status(4, 9), D: other})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step, found.voters) == (A, (A,), VOTERS)
+    assert list(found.refused) == [D]
+    assert "another cluster, y" in found.refused[D]
+
+
+def test_one_that_is_set_up_otherwise_keeps_nobody_waiting_and_has_no_say() -> None:
+    otherwise = replace(status(4, 12), dispatch="ownership")
+    found = decide((C, A, B), {A: status(4, 10), B: status(4, 10), C: otherwise})
+    assert isinstance(found, Beginning)
+    assert (found.source, list(found.refused)) == (A, [C])
+    assert "cluster.dispatch is ownership, and that of the cluster is credit" in found.refused[C]
+
+
+def test_one_that_is_too_old_is_refused_at_a_restart_too() -> None:
+    new = replace(status(4, 10), version=2, speaks=2)
+    found = decide((A, B, C), {A: new, B: new, C: status(4, 10)})
+    assert isinstance(found, Beginning)
+    assert list(found.refused) == [C]
+    assert "upgrade it" in found.refused[C]
+
+
+def test_without_those_that_are_refused_there_must_be_a_majority_all_the_same() -> None:
+    found = decide((A, B), {A: status(4, 10), B: replace(status(4, 10), dispatch="ownership")})
+    assert isinstance(found, Waiting)
+    assert "cluster.dispatch is not the same everywhere: credit, ownership" in found.why
+
+
+LONE = Status(Progress(9, 9), "y", ("d",), 1, False, empty=False)
+
+
+def test_of_two_whole_clusters_that_meet_the_larger_one_begins() -> None:
+    found = decide((D, A, B), {A: status(4, 10), B: status(4, 10), D: LONE})
+    assert isinstance(found, Beginning)
+    assert (found.cluster, set(found.refused)) == ("x", {D})
+
+
+def test_another_cluster_that_serves_already_keeps_nobody_waiting() -> None:
+    found = decide((D, A, B), {A: status(4, 10), B: status(4, 10), D: replace(LONE, serving=True)})
+    assert isinstance(found, Beginning)
+    assert (found.cluster, set(found.refused)) == ("x", {D})
+
+
+def test_nothing_begins_beside_others_of_the_same_cluster_that_serve() -> None:
+    serving = replace(status(5, 20), serving=True)
+    assert isinstance(decide((A, B, C, D), {A: serving, B: status(4, 9), C: status(4, 9), D: LONE}), Beginning)
+    assert isinstance(decide((A, B, C), {A: serving, B: status(4, 9), C: status(4, 9)}), Waiting)
+    assert isinstance(decide((A, B), {A: serving, B: status(0, 0)}), Waiting)
+
+
+def test_a_new_cluster_begins_without_one_that_is_set_up_otherwise_if_there_are_enough() -> None:
+    statuses = {member: status(0, 0) for member in (A, B, C)} | {D: replace(status(0, 0), dispatch="ownership")}
+    found = decide((D, A, B, C), statuses)
+    assert isinstance(found, Beginning)
+    assert (found.voters, list(found.refused)) == (VOTERS, [D])
+
+
+def test_if_nobody_can_say_which_setting_is_right_nothing_new_begins() -> None:
+    one = replace(status(0, 0), size=1)
+    found = decide((A, B), {A: one, B: replace(one, dispatch="ownership")})
+    assert isinstance(found, Waiting)
