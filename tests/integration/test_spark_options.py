@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
 import coterie.testing
+from coterie.amqp.properties import join, split
 from coterie.cli.remote import Remote, path_of
 from coterie.errors import CoterieError, UserError
 from coterie.spark import sink, source_options
@@ -28,6 +33,7 @@ from coterie.spark.queues import Coterie
 from coterie.spark.sink import BatchSink, SinkOptions
 from coterie.spark.source import QueueStream, QueueTable
 from coterie.spark.source_options import SourceOptions
+from coterie.streams.client import Client
 from coterie.testing import EmbeddedBroker, QueuedMessage
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-streams.md"
@@ -215,6 +221,88 @@ def test_whichever_limit_of_a_batch_is_reached_first_counts(
         assert [len(part) for part in stream(queue=f"limit.{name}", **options).next()] == [count]
 
 
+def test_a_batch_waits_for_so_many_rows_but_not_for_ever(node: EmbeddedBroker, stream: Callable[..., Stream]) -> None:
+    fill(node, "few", "a", "b")
+    for options, count in (
+        ({"minRowsPerTrigger": "3"}, 0),
+        ({"minRowsPerTrigger": "3", "maxRowsPerTrigger": "5"}, 0),
+        ({"minRowsPerTrigger": "3", "maxBytesPerTrigger": "500"}, 0),
+        ({"minRowsPerTrigger": "2"}, 2),
+        ({"minRowsPerTrigger": "3", "maxTriggerDelay": "0s"}, 2),
+    ):
+        found = stream(queue="few", idleWait="0s", leaseName="few", **options)
+        assert sum(map(len, found.next())) == count
+        if not count:
+            assert found.reader.latestOffset(found.at, ALL) != found.at, "the engine may want everything"
+        with found.options.client() as client:
+            lease = client.lease("few", "few")
+            assert lease is not None
+            client.end(lease)
+    with pytest.raises(UserError, match="option minRowsPerTrigger: it is more than maxRowsPerTrigger"):
+        stream(queue="few", minRowsPerTrigger="3", maxRowsPerTrigger="2")
+
+
+def test_trigger_available_now_waits_for_no_rows(node: EmbeddedBroker, stream: Callable[..., Stream]) -> None:
+    fill(node, "few.now", "a")
+    found = stream(queue="few.now", minRowsPerTrigger="3")
+    found.reader.prepareForTriggerAvailableNow()
+    assert found.next() == [["a"]]
+
+
+def test_a_stream_that_has_nothing_to_do_waits_at_the_broker_until_there_is_something(
+    node: EmbeddedBroker, stream: Callable[..., Stream]
+) -> None:
+    fill(node, "quiet", "a")
+    found = stream(queue="quiet", idleWait="25s")
+    assert found.next() == [["a"]]
+    assert found.next() == [], "Spark asks at once whether there is more"
+    asked: list[str] = []
+    request = Client._request
+
+    def counted(client: Client, server: Any, method: str, path: str, body: Any) -> Any:
+        asked.append(path)
+        return request(client, server, method, path, body)
+
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "_request", counted)
+        next_batch = pool.submit(found.next)
+        while not asked:
+            time.sleep(0.01)
+        assert not next_batch.done()
+        began = time.monotonic()
+        fill(node, "quiet", "b")
+        assert next_batch.result() == [["b"]]
+        assert time.monotonic() - began < 20
+    assert sum("/api/streams/tails" in path for path in asked) == 1, "nobody asks again and again"
+    found.reader.commit(found.at)
+    began = time.monotonic()
+    assert found.next() == [], "after a batch of the query, of whichever stream, nobody waits"
+    assert time.monotonic() - began < 20
+
+
+def test_a_stream_tells_how_far_it_lags(node: EmbeddedBroker, stream: Callable[..., Stream]) -> None:
+    fill(node, "lag.a", *"abcde")
+    fill(node, "lag.b", "f")
+    late = stream(queue="lag.a", startingPositions="latest").reader.reportLatestOffset()
+    assert late is not None
+    assert late["lag"] == 0, "what is before its beginning is not the stream's"
+    found = stream(queuePattern="lag[.].", maxRowsPerTrigger="3", idleWait="0s")
+    found.next()
+    report = found.reader.reportLatestOffset()
+    assert report is not None
+    ends = {queue: place["offset"] for queue, place in found.at["queues"].items()}
+    assert report["lag"] == 6 - sum(ends.values()) == 3
+    for queue, position in (("lag.a", 5), ("lag.b", 1)):
+        each = report["queues"][queue]
+        assert (each["offset"], each["position"]) == (position, position)
+        assert each["offset"] - ends[queue] == each["lag"]
+    while found.next():
+        pass
+    report = found.reader.reportLatestOffset()
+    assert report is not None
+    assert report["lag"] == 0
+
+
 def test_a_range_that_was_retired_is_an_error_or_nothing(node: EmbeddedBroker, stream: Callable[..., Stream]) -> None:
     fill(node, "retired", "a", "b")
     for value in ("true", "false"):
@@ -222,7 +310,7 @@ def test_a_range_that_was_retired_is_an_error_or_nothing(node: EmbeddedBroker, s
         assert found.next() == [["a", "b"]]
         found.reader.commit(found.at)
         if value == "true":
-            with pytest.raises(UserError, match=r"messages of this batch are gone; the option failOnDataLoss = false"):
+            with pytest.raises(UserError, match=r"messages of this batch are gone; set the option failOnDataLoss"):
                 found.parts()
             fill(node, "retired", "a", "b")
         else:
@@ -288,6 +376,63 @@ def test_messages_are_persistent_or_not(node: EmbeddedBroker) -> None:
     assert [each.properties.delivery_mode for each in written(node, "modes")] == [2, 1]
 
 
+TYPED = b"".join(
+    (
+        b"\x01ab\x05", b"\x01bB\x05", b"\x01cs\x00\x05", b"\x01du\x00\x05", b"\x01eI\x00\x00\x00\x05",
+        b"\x01fi\x00\x00\x00\x05",
+        b"\x01gl\x00\x00\x00\x00\x00\x00\x00\x05", b"\x01hV", b"\x01ix\x00\x00\x00\x01\xff", b"\x01jf\x3f\x80\x00\x00",
+        b"\x01kA\x00\x00\x00\x09F\x00\x00\x00\x04\x01zt\x01", b"\x01mD\x02\x00\x00\x00\x7b",
+        b"\x01nT\x00\x00\x00\x00\x65\x53\xf1\x00",
+    )
+)  # fmt: skip
+"""Headers: 5 in every width, signed and not; void, bytes, a float, a table in an array, a decimal, a moment."""
+LIKE = StructType(
+    [
+        StructField("value", BinaryType()), StructField("properties", BinaryType()), StructField("type", StringType()),
+        StructField("headers", MapType(StringType(), StringType())),
+    ]
+)  # fmt: skip
+
+
+def test_properties_go_through_source_and_sink_as_they_were(node: EmbeddedBroker) -> None:
+    declare(node, "typed")
+    headers = struct.pack(">I", len(TYPED)) + TYPED
+    raw = b"\xb0\x00" + b"\x04text" + headers + b"\x01"
+
+    def write_like(*rows: tuple[bytes, bytes | None, str | None, dict[str, str] | None], **options: str) -> None:
+        kinds = [to_arrow_type(field.dataType) for field in LIKE]
+        columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+        given = {"servers": f"127.0.0.1:{node.port}", "queue": "typed", **options}
+        BatchSink(given, LIKE, False).write(iter([pa.record_batch(columns, names=LIKE.names)]))
+
+    def read() -> list[bytes]:
+        schema = StructType([StructField("properties", BinaryType())])
+        reader = QueueTable(SourceOptions.of(given_of(node, queue="typed", columns="properties")), schema)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        node.purge()
+        return [value for batch in batches for value in batch.to_pydict()["properties"]]
+
+    write_like((b"", raw, None, None), messageIds="none")
+    assert read() == [raw]
+    write_like(
+        (b"", raw, None, None), (b"", raw, "order", None), (b"", b"\x00\x80\x02id", None, None),
+        (b"", None, None, None), (b"", raw, None, {"only": "this"}),
+    )  # fmt: skip
+    like, typed, with_id, without, other = map(split, read())
+    ids = [fields.pop("message_id") for fields in (like, typed, with_id, without, other)]
+    assert join(like) == raw
+    assert typed == {**like, "type": b"\x05order"}, "what columns say wins"
+    assert (with_id, ids[2]) == ({}, b"\x02id"), "it has an id of its own"
+    assert without == {"delivery_mode": b"\x02"}
+    assert {**other, "headers": headers} == like
+    assert len(other["headers"]) == 4 + 5 + 5 + 4
+    assert len({*ids}) == 5
+    for wrong in (b"", b"\x80", b"\x80\x00\x05", b"\x00\x01", raw + b"x", b"\x20\x00" + struct.pack(">I", 1 << 31)):
+        with pytest.raises(UserError, match="column 'properties': not the properties of a message"):
+            write_like((b"", wrong, None, None))
+    assert read() == []
+
+
 def test_ids_are_made_as_the_options_say(node: EmbeddedBroker) -> None:
     declare(node, "ids")
 
@@ -304,6 +449,48 @@ def test_ids_are_made_as_the_options_say(node: EmbeddedBroker) -> None:
     assert not {*first} & {*ids(b"b", b"a", runId="tonight")}
     content = {"runId": "tonight", "messageIds": "content"}
     assert {*ids(b"a", b"b", **content)} == {*ids(b"b", b"a", **content)}
+
+
+def test_a_task_that_is_tried_again_publishes_nothing_twice(node: EmbeddedBroker) -> None:
+    declare(node, "attempts", deduplicate_length=100)
+    batches = [
+        pa.record_batch([pa.array(values, pa.binary()), pa.array(["attempts"] * 2)], names=WRITTEN.names)
+        for values in ([b"a", b"b"], [b"c", b"d"])
+    ]
+
+    def killed() -> Iterator[pa.RecordBatch]:
+        yield batches[0]
+        raise RuntimeError("the executor is killed")
+
+    task = BatchSink({"servers": f"127.0.0.1:{node.port}", "runId": "tonight"}, WRITTEN, False)
+    with pytest.raises(RuntimeError, match="killed"):
+        task.write(killed())
+    for _ in range(2):  # the next attempt, and a speculative copy of it
+        task.write(iter(batches))
+    assert [each.body for each in written(node, "attempts")] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_task_waits_while_a_broker_has_an_alarm() -> None:
+    settings = {"broker": {"memory_high": 200_000, "alarm_interval": 0.05}}
+    with coterie.testing.broker(console=True, settings=settings) as node, ThreadPoolExecutor(1) as pool:
+        declare(node, "full")
+        rows = [b"x" * 4000] * 10_000  # more than can be sent before the broker looks
+        task = pool.submit(write, node, *rows, queue="full", persistent="false", maxInFlight="50")
+
+        def enqueued() -> int:
+            found: Any = remote_of(node).ask("GET", path_of("queues", "/", "full"))
+            return int(found["counters"]["enqueued"])
+
+        until = time.monotonic() + 60
+        while not any(row["mem_alarm"] for row in remote_of(node).rows("nodes")):
+            assert time.monotonic() < until
+        while not any(row["held_back_by"] for row in remote_of(node).rows("connections")):
+            assert time.monotonic() < until
+        assert not task.done()
+        while not task.done():
+            node.purge()
+        task.result()
+        assert enqueued() == len(rows), "each once: nothing was sent again"
 
 
 def test_no_more_messages_are_unconfirmed_than_wanted(node: EmbeddedBroker) -> None:

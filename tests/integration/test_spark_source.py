@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from stream_query import SCHEMA, Query, begun, stop_queries  # noqa: F401  (a fixture)
 from three_brokers import ThreeBrokers
 
 from coterie.errors import CoterieError, UserError
@@ -19,11 +17,7 @@ from coterie.spark.leased import DataLoss
 from coterie.spark.source import QueueStream, QueueTable
 from coterie.spark.source_options import SourceOptions
 
-SCHEMA = StructType(
-    [StructField("value", BinaryType()), StructField("queue", StringType()), StructField("position", LongType())]
-)
 ALL = ReadAllAvailable()
-Offset = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -50,64 +44,8 @@ def numbers(first: int, stop: int) -> list[str]:
     return [str(number) for number in range(first, stop)]
 
 
-QUERIES: list[Query] = []
-"""Of one test."""
-
-
-@pytest.fixture(autouse=True)
-def stop_queries() -> Iterator[None]:
-    yield
-    for query in QUERIES:
-        query.reader.stop()
-    QUERIES.clear()
-
-
-class Query:
-    """What Spark does with a stream: offsets come back as JSON has them, batches are read in parts."""
-
-    def __init__(self, cluster: ThreeBrokers, **options: str) -> None:
-        self.given = {"servers": ",".join(cluster.console.values()), "columns": "value,queue,position", **options}
-        self.reader = QueueStream(SourceOptions.of(self.given), SCHEMA)
-        self.log: list[Offset] = [self.reader.initialOffset()]
-        QUERIES.append(self)
-
-    def restart(self, **options: str) -> None:
-        """Another driver, on the same checkpoint."""
-        self.reader.stop()
-        self.reader = QueueStream(SourceOptions.of({**self.given, **options}), SCHEMA)
-
-    def plan(self, limit: ReadLimit | None = None) -> bool:
-        """One more batch, if there is something for it."""
-        start = self.log[-1]
-        end = json.loads(json.dumps(self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit())))
-        if json.dumps(end) == json.dumps(start):
-            return False
-        self.log.append(end)
-        return True
-
-    def rows(self, batch: int = -1) -> list[tuple[str, str]]:
-        end = len(self.log) - 1 if batch == -1 else batch
-        found = []
-        for part in self.reader.partitions(self.log[end - 1], self.log[end]):
-            for records in self.reader.read(part):
-                columns = records.to_pydict()
-                found += [(q, v.decode()) for q, v in zip(columns["queue"], columns["value"], strict=True)]
-        return found
-
-    def bodies(self, batch: int = -1) -> list[str]:
-        return [body for _, body in self.rows(batch)]
-
-    def next(self, limit: ReadLimit | None = None) -> list[str]:
-        """The rows of one more batch."""
-        assert self.plan(limit), "there is no other batch"
-        return self.bodies()
-
-
-def begun(cluster: ThreeBrokers, **options: str) -> Query:
-    """A query whose first, empty batch is behind it."""
-    query = Query(cluster, **options)
-    assert query.next() == []
-    return query
+def servers(cluster: ThreeBrokers) -> str:
+    return ",".join(cluster.console.values())
 
 
 def left(channel: BlockingChannel, queue: str) -> int:
@@ -119,7 +57,7 @@ def test_a_batch_is_the_same_until_the_next_one_proves_it_written(
     cluster: ThreeBrokers, channel: BlockingChannel
 ) -> None:
     publish(channel, "same", *numbers(0, 50))
-    query = begun(cluster, queue="same", minPartitions="3")
+    query = begun(servers(cluster), queue="same", minPartitions="3")
     assert query.next() == numbers(0, 50)
     assert len(query.reader.partitions(query.log[-2], query.log[-1])) == 3
     assert left(channel, "same") == 0, "they are the query's"
@@ -137,7 +75,7 @@ def test_a_batch_is_the_same_until_the_next_one_proves_it_written(
 
 def test_what_a_driver_took_before_it_died_is_the_next_batch(cluster: ThreeBrokers, channel: BlockingChannel) -> None:
     publish(channel, "taken", *numbers(0, 10))
-    query = begun(cluster, queue="taken", leaseName="mine")
+    query = begun(servers(cluster), queue="taken", leaseName="mine")
     query.plan(ReadMaxRows(4))
     old, lost = query.reader, query.log.pop()  # it was never written down
     query.restart()
@@ -155,7 +93,7 @@ def test_limits_are_shared_by_queues_and_a_pattern_finds_new_ones(
 ) -> None:
     publish(channel, "many.a", *numbers(0, 30))
     publish(channel, "many.b", *numbers(100, 110))
-    query = begun(cluster, queuePattern=r"many\..*", maxRowsPerTrigger="20", maxBytesPerTrigger="1000000")
+    query = begun(servers(cluster), queuePattern=r"many\..*", maxRowsPerTrigger="20", maxBytesPerTrigger="1000000")
     query.plan()
     first = query.rows()
     assert [queue for queue, _ in first] == ["many.a"] * 15 + ["many.b"] * 5
@@ -170,7 +108,7 @@ def test_limits_are_shared_by_queues_and_a_pattern_finds_new_ones(
 
 def test_bytes_are_a_limit_too(cluster: ThreeBrokers, channel: BlockingChannel) -> None:
     publish(channel, "bytes", *("x" * 1000 for _ in range(10)))
-    query = begun(cluster, queue="bytes", maxBytesPerTrigger="3000")
+    query = begun(servers(cluster), queue="bytes", maxBytesPerTrigger="3000")
     assert isinstance(query.reader.getDefaultReadLimit(), ReadMaxBytes)
     assert len(query.next()) == 3
     assert len(query.next(ALL)) == 7, "the engine may want everything"
@@ -178,7 +116,7 @@ def test_bytes_are_a_limit_too(cluster: ThreeBrokers, channel: BlockingChannel) 
 
 def test_available_now_is_what_there_is_now(cluster: ThreeBrokers, channel: BlockingChannel) -> None:
     publish(channel, "now", *numbers(0, 6))
-    query = Query(cluster, queues="now", maxRowsPerTrigger="4")
+    query = Query(servers(cluster), queues="now", maxRowsPerTrigger="4")
     query.reader.prepareForTriggerAvailableNow()
     assert query.next() == []
     publish(channel, "now", "too late")
@@ -191,8 +129,8 @@ def test_available_now_is_what_there_is_now(cluster: ThreeBrokers, channel: Bloc
 
 def test_a_stream_begins_where_it_is_told_to(cluster: ThreeBrokers, channel: BlockingChannel) -> None:
     publish(channel, "begin", *numbers(0, 5))
-    latest = begun(cluster, queue="begin", startingPositions="latest")
-    third = begun(cluster, queue="begin", startingPositions='{"begin": 3}')
+    latest = begun(servers(cluster), queue="begin", startingPositions="latest")
+    third = begun(servers(cluster), queue="begin", startingPositions='{"begin": 3}')
     assert third.next() == numbers(2, 5)
     publish(channel, "begin", "new")
     latest.restart()
@@ -202,7 +140,7 @@ def test_a_stream_begins_where_it_is_told_to(cluster: ThreeBrokers, channel: Blo
 
 def test_what_is_lost_is_an_error_or_left_out(cluster: ThreeBrokers, channel: BlockingChannel) -> None:
     publish(channel, "loss", *numbers(0, 4))
-    query = begun(cluster, queue="loss")
+    query = begun(servers(cluster), queue="loss")
     assert query.next(ReadMaxRows(2)) == numbers(0, 2)
     with SourceOptions.of(query.given).client() as client:
         lease = client.lease("loss", query.log[-1]["lease"])
@@ -301,7 +239,7 @@ def test_a_read_goes_on_at_another_broker_when_one_is_killed(cluster: ThreeBroke
     """The last one here: it costs a broker."""
     bodies = [f"{number} {'x' * 20_000}" for number in range(400)]
     publish(channel, "killed", *bodies)
-    query = begun(cluster, queue="killed")
+    query = begun(servers(cluster), queue="killed")
     query.plan()
     start, end = query.log[-2:]
     (part,) = query.reader.partitions(start, end)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import signal
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,7 @@ def test_metrics_tell_what_leases_hold(node: Running, queue: str) -> None:
     metric = "coterie_queue_messages_leased"
 
     def leased(page: str, series: str) -> int:
-        text = node.ask("GET", page, user=None).body.decode()
+        text = node.ask("GET", page).body.decode()
         (value,) = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{series} ")]
         return int(value)
 
@@ -95,6 +97,11 @@ def test_metrics_tell_what_leases_hold(node: Running, queue: str) -> None:
     with client(node) as reader:
         for name, rows in (("one", 3), ("two", 4)):
             reader.acquire(queue, name, "s", rows=rows)
+        for name, held in (("one", 3), ("two", 4)):
+            labels = f'{{vhost="/",queue="{queue}",lease="{name}"}}'
+            assert leased("/metrics/per-object", f"coterie_lease_messages{labels}") == held
+            assert leased("/metrics/per-object", f"coterie_lease_lag{labels}") == held + 3
+            assert leased("/metrics/per-object", f"coterie_lease_idle_seconds{labels}") < 60
         assert leased("/metrics/per-object", of_queue) == 7
         assert leased("/metrics", metric) - before == 7
         for name in ("one", "two"):
@@ -161,7 +168,7 @@ def test_who_may_not_read_the_queue_gets_nothing(node: Running, queue: str) -> N
     ("path", "status"),
     [
         ("read/%2F/{}?lease=l&from=x", 400),
-        ("read/%2F/{}?lease=l&to=99", 400),
+        ("read/%2F/{}?lease=l&to=99", 410),
         ("read/%2F/{}?at=tomorrow", 400),
         ("read/%2F/{}?lease=l&missing=maybe", 400),
         ("read/%2F/{}?lease=none", 404),
@@ -170,7 +177,7 @@ def test_who_may_not_read_the_queue_gets_nothing(node: Running, queue: str) -> N
         ("read/%2F/{}?incarnation=1", 410),
         ("read/%2F/{}?lease=l&id=1", 410),
         ("tails?vhost=nowhere", 404),
-        ("tails?pattern=(a*)*", 400),
+        ("tails?pattern=(%3F=a)", 400),
         ("cut/%2F/none", 404),
     ],
 )
@@ -295,3 +302,37 @@ def test_streams_are_read_over_https_and_the_certificate_is_looked_at(tmp_path: 
     with pytest.raises(UserError, match="certificates cannot be used"):
         Client(url, ca_file=str(tmp_path / "none.pem"))
     assert "listen.console_tls needs" in Running.refused("node", "--amqp", "127.0.0.1:0", "--console-tls", "true")
+
+
+def test_a_reader_over_https_tells_its_password_to_nobody_who_advertises_http(tmp_path: Path) -> None:
+    """A node that is compromised, or set up wrongly, sends its readers to a thief."""
+    cert, key = certificate(tmp_path)
+    heard: list[bytes] = []
+
+    class Thief(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(str(self.headers).encode())
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Thief) as thief:
+        threading.Thread(target=thief.serve_forever, daemon=True).start()
+        told = f"http://127.0.0.1:{thief.server_address[1]}"
+        environment = {
+            "COTERIE_LISTEN_CONSOLE_TLS": "true", "COTERIE_LISTEN_TLS_CERT": str(cert),
+            "COTERIE_LISTEN_TLS_KEY": str(key), "COTERIE_CONSOLE_ADVERTISE": told,
+        }  # fmt: skip
+        with Running(environment=environment) as node:
+            fill(node, "q", 3)
+            url = f"https://{node.console}"
+            with Client(url, *GUEST, ca_file=str(cert), patience=2.0) as reader:
+                assert [each.url for each in reader.nodes()] == [told]
+                assert reader.spread() == [url]
+                assert [each.name for each in reader.tails()] == ["q"]
+        thief.shutdown()
+    assert not heard

@@ -323,7 +323,7 @@ def test_the_fingerprint_covers_all_that_a_run_imports() -> None:
     imported = {Path(line).relative_to(home).as_posix() for line in listed.stdout.splitlines()}
     covered = {file.as_posix() for file in code_files(home)}
     assert "group/protocols/gms/gms.py" in imported
-    assert imported - covered <= {*NO_CODE, "log.py", "runtime/__init__.py"}
+    assert imported - covered <= {*NO_CODE, "logs.py", "runtime/__init__.py"}
 
 
 # What goes wrong before it begins.

@@ -25,7 +25,8 @@ from spark.script import Script, script
 PATIENCE = 240.0
 SMALL, LARGE = 60, 300
 """Messages that are there for the first kills, and that come before the last."""
-LARGE_BYTES = 100_000
+LARGE_BYTES = 300_000
+"""A part of them is more than all sockets between a broker and a task hold, which may be 30 MB."""
 BLOCKED = 256 << 10
 """Bytes on their way to one who does not take them: more than any answer has but that to a bulk read."""
 

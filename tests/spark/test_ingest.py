@@ -230,7 +230,7 @@ def test_files_are_dealt_out_whole_and_in_pieces_and_nothing_twice(tmp_path: Pat
     files = [tmp_path / f"{index}.jsonl" for index in range(40)]
     for index, file in enumerate(files):
         file.write_bytes(b"x" * (100_000 if index == 7 else 10 * index))
-    tasks = ingest.planned(ingest.Inputs(files, []))
+    tasks = ingest.planned(ingest.Inputs([*map(str, files)], []))
     assert ingest.TASKS_MIN <= len(tasks) <= 2 * ingest.TASKS_MIN
     sizes = [sum(piece.end - piece.begin for piece in task) for task in tasks]
     assert max(sizes) < 2 * sum(sizes) / len(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,8 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -42,10 +44,21 @@ def free_port() -> int:
 
 @pytest.mark.parametrize(
     "master",
-    ["yarn", "local[0]", "local[2", "spark://host", "spark://:7077", "host:7077", "http://host:7077", "sc:host"],
+    [
+        "yarn-cluster",
+        "k8s://",
+        "k8s://host:port",
+        "local[0]",
+        "local[2",
+        "spark://host",
+        "spark://:7077",
+        "host:7077",
+        "http://host:7077",
+        "sc:host",
+    ],
 )
 def test_a_master_that_is_none_is_refused_with_the_forms_that_there_are(master: str) -> None:
-    forms = r"--master .*: give local\[N\], spark://HOST:PORT or sc://HOST:PORT"
+    forms = r"--master .*: give local\[N\], spark://HOST:PORT, k8s://HOST:PORT, yarn or sc://HOST:PORT"
     with pytest.raises(UserError, match=forms), session("test", master):
         pass
 
@@ -56,7 +69,7 @@ def test_a_spark_connect_address_that_is_none_is_refused(master: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("scheme", ["spark", "sc"])
+@pytest.mark.parametrize("scheme", ["spark", "sc", "k8s", "k8s://http", "k8s://https"])
 def test_where_nobody_listens_it_is_said_at_once(scheme: str) -> None:
     master = f"{scheme}://127.0.0.1:{free_port()}"
     began = time.monotonic()
@@ -384,6 +397,73 @@ def see_that_a_cluster_without_workers_is_not_waited_for_for_ever(master: str, f
         assert (code, attempt.errors()) == (0, "")
     refused = "no worker took the job within 1 s; the cluster has none, or none that is free"
     assert lines == [f"--master {master}: {refused}"]
+
+
+class Kubernetes:
+    """As much of its API as a driver needs that wants executors: none of them ever runs."""
+
+    def __init__(self) -> None:
+        self.pods: list[dict[str, Any]] = []
+        pods = self.pods
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._say({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+
+            def do_POST(self) -> None:
+                said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if said["kind"] == "Pod":
+                    pods.append(said)
+                said["metadata"] |= {"uid": str(len(pods)), "resourceVersion": "1", "namespace": "default"}
+                self._say(said, 201)
+
+            def do_DELETE(self) -> None:
+                self._say({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+            def _say(self, value: object, status: int = 200) -> None:
+                data = json.dumps(value).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"k8s://http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_kubernetes_is_asked_for_executors_that_run_a_python_of_theirs(tmp_path: Path) -> None:
+    kubernetes = Kubernetes()
+    impatient = "import coterie.spark.session as s; s.CONTAINER_SECONDS = 5.0\n" + ATTEMPT
+    settings = ["spark.driver.host=127.0.0.1", "spark.kubernetes.container.image=spark-py:4.3.0"]
+    try:
+        with script(impatient, [kubernetes.url, *settings], tmp_path / "attempt") as attempt:
+            code, lines = attempt.end()
+            assert (code, attempt.errors()) == (0, "")
+    finally:
+        kubernetes.stop()
+    assert lines == [
+        f"--master {kubernetes.url}: no worker took the job within 5 s; the cluster has none, or none that is free"
+    ]
+    assert {pod["spec"]["containers"][0]["image"] for pod in kubernetes.pods} == {"spark-py:4.3.0"}
+
+
+def test_yarn_needs_to_be_told_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="--master yarn: set HADOOP_CONF_DIR or YARN_CONF_DIR"), session("test", "yarn"):
+        pass
 
 
 def test_a_spark_connect_server_gets_the_package_and_cancels_what_is_interrupted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +66,40 @@ def test_a_replayed_epoch_is_published_under_the_same_ids(spark: SparkSession, n
     assert node.queue("epochs")["counters"]["duplicates"] == 70
     epochs = {str(properties.message_id).split("-")[1] for properties, _ in taken}
     assert epochs == {"0", "1"}
+    shutil.rmtree(checkpoint)
+    run()
+    assert node.count("epochs") == 71, "another query, whose ids are others"
+
+
+def test_two_writes_of_one_batch_are_both_there_and_a_replay_repeats_neither(
+    spark: SparkSession, node: Broker, tmp_path: Path
+) -> None:
+    register(spark)
+    node.declare("twice", deduplicate_length=10_000)
+    lines, checkpoint = tmp_path / "lines", tmp_path / "checkpoint"
+    lines.mkdir()
+    (lines / "first").write_text("a\nb\n")
+
+    def run(*names: str | None) -> None:
+        def write(rows: DataFrame, batch: int) -> None:
+            for name in names:
+                sink = rows.write.format("coterie").option("servers", node.amqp).option("queue", "twice")
+                (sink if name is None else sink.option("runId", name)).mode("append").save()
+
+        stream = spark.readStream.text(str(lines)).writeStream.foreachBatch(write)
+        query = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    with pytest.raises(PySparkException, match="a write within foreachBatch needs the option runId"):
+        run(None, None)
+    assert node.count("twice") == 0, "nothing is sent that could be lost"
+    run("high", "low")
+    assert node.count("twice") == 4
+    for path in (checkpoint / "commits").iterdir():
+        path.unlink()
+    run("high", "low")
+    assert [body for _, body in node.take("twice")] == [b"a", b"b", b"a", b"b"]
+    assert node.queue("twice")["counters"]["duplicates"] == 4
 
 
 def message(caught: pytest.ExceptionInfo[PySparkException]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from spark.brokers import Broker, broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 SECRET = "geheim-1234"
 
@@ -51,21 +53,27 @@ def test_a_stream_takes_each_message_once_over_restarts(spark: SparkSession, nod
     node.declare("in")
     node.declare("out", deduplicate_length=1000)
 
+    lags: list[list[int | None]] = []
+
     def run(fails_after: int | None = None) -> list[int]:
         """With what there is now: the numbers of the batches that were written."""
         done: list[int] = []
 
         def write(rows: DataFrame, batch: int) -> None:
             out = rows.write.format("coterie").option("servers", node.amqp).option("queue", "out")
-            out.mode("append").save()
+            out.option("runId", "out").mode("append").save()
             done.append(batch)
             if batch == fails_after:
                 raise RuntimeError("the driver dies before it knows that the batch was written")
 
         source = spark.readStream.format("coterie").option("servers", node.console).option("queues", "in")
         rows = source.option("maxRowsPerTrigger", 40).option("minPartitions", 2).option("columns", "value").load()
-        query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert query.trigger(availableNow=True).start().awaitTermination(180)
+        stream = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = stream.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(180)
+        finally:
+            lags.append([_lag(each) for each in query.recentProgress])
         return done
 
     def publish(first: int, stop: int) -> None:
@@ -79,9 +87,15 @@ def test_a_stream_takes_each_message_once_over_restarts(spark: SparkSession, nod
     assert (held["messages"], held["messages_ready"]) == (10, 0), "the last batch is the query's until it is proven"
     publish(50, 51)
     assert run() == [2, 3]
+    assert lags[0][:2] == [50, 10], "what is in no batch yet: of the first, empty one, and of the next"
     assert sorted(int(body) for _, body in node.take("out")) == [*range(51)]
     assert node.queue("out")["counters"]["duplicates"] == 10
     assert node.queue("in")["messages"] == 0, "that there is no other batch proved the last one"
+
+
+def _lag(progress: StreamingQueryProgress) -> int | None:
+    latest = progress.sources[0].latestOffset
+    return None if not latest or latest == "null" else int(json.loads(latest)["lag"])
 
 
 def test_mistakes_of_readers_are_told_and_passwords_are_not(

@@ -1,7 +1,8 @@
 """Batches of messages as Arrow record batches: columns are made of the buffers as a broker sent them.
 
-Bodies, positions and flags are those buffers; exchanges and routing keys are taken from dictionaries. Only properties
-are decoded, each distinct header once: whoever has no use for them leaves them out (option `columns`).
+Bodies, positions and flags are those buffers; exchanges, routing keys and the bytes of all properties together are
+taken from dictionaries. Only single properties are decoded, each distinct header once: whoever has no use for them
+leaves them out (option `columns`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "priority": "int",
     "timestamp": "timestamp",
     **dict.fromkeys(_TEXTS, "string"),
+    "properties": "binary",
 }
 """Every column, with its type in Spark."""
 
@@ -104,6 +106,8 @@ def record_batch(batch: Batch, queue: str, schema: pa.Schema) -> pa.RecordBatch:
         elif name in ("exchange", "routing_key"):
             dictionary = _strings(batch, f"route.{'key' if name == 'routing_key' else 'exchange'}", pa.string())
             arrays.append(dictionary.take(_numbers(batch, "route", pa.int32())))
+        elif name == "properties":
+            arrays.append(_strings(batch, "header", pa.binary()).take(_numbers(batch, "header", pa.int32())))
         else:
             if codes is None:
                 codes = _numbers(batch, "header", pa.int32())

@@ -23,6 +23,7 @@ from coterie.errors import UserError
 from coterie.spark import check, hops, ingest, report, statistics, tables
 from coterie.spark.audit_folder import AuditFolder
 from coterie.spark.chunks import SETTINGS
+from coterie.spark.places import shown
 from coterie.spark.schema import CORRUPT, DELIVERIES, EVENTS, RUNS, TABLES, VIOLATIONS
 from coterie.spark.session import parallelism
 from coterie.trace import Json
@@ -48,7 +49,8 @@ class Summary:
     """Lines that are no events."""
     ignored: int
     """Events behind a hole in their incarnation's trace, or there twice."""
-    report: Path
+    report: Path | str
+    """A path; or the URL of one that is elsewhere."""
     by_property: dict[str, int] = field(default_factory=dict)
     """Violations of every property, also where there are none."""
 
@@ -139,7 +141,7 @@ def _nothing(spark: SparkSession, folder: AuditFolder, paths: Sequence[str]) -> 
     first = folder.read(spark, CORRUPT).orderBy("file", "place").first()
     hint = f"; the first line that is none: {first['file']}:{first['place']}: {first['reason']}" if first else ""
     folder.discard()
-    return UserError(f"no trace events in {', '.join(paths)}{hint}")
+    return UserError(f"no trace events in {', '.join(map(shown, paths))}{hint}")
 
 
 def summarise(spark: SparkSession, folder: AuditFolder, corrupt: int) -> Summary:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from coterie import __version__
 from coterie.errors import UserError
+from coterie.spark.places import shown
 from coterie.spark.rows import arrow_schema
 from coterie.spark.schema import TABLES, Table
 from coterie.trace import Json
@@ -41,16 +42,16 @@ class AuditFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
-    def begin(self, traces: Sequence[str], inputs: Sequence[Path], overwrite: bool) -> None:
+    def begin(self, traces: Sequence[str], inputs: Sequence[str], overwrite: bool) -> None:
         """Make it ready to be written to. Raises UserError if it must not be."""
         for file in inputs:
-            if file.is_relative_to(self.path):
+            if Path(file).is_relative_to(self.path):
                 raise UserError(f"--out {self.path}: holds {file}, which is to be audited: name another folder")
         try:
             if self.path.exists() and any(self.path.iterdir()):
                 self._clear(overwrite)
             self.path.mkdir(parents=True, exist_ok=True)
-            self.note({"state": "running", "traces": [*traces]})
+            self.note({"state": "running", "traces": [*map(shown, traces)]})
         except OSError as error:
             raise UserError(f"--out {self.path}: {error.strerror or error}") from None
 

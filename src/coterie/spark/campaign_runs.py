@@ -45,8 +45,8 @@ COLLECT_EVENTS = 200_000
 """The garbage of so many events is collected at once."""
 
 CODE = (
-    "amqp", "audit", "broker", "cluster", "group", "replication", "runtime/base.py", "sim",
-    "durations.py", "errors.py", "settings.py", "trace.py",
+    "amqp", "audit", "auditlog", "broker", "cluster", "group", "replication", "runtime/base.py", "sim",
+    "addresses.py", "crowd.py", "durations.py", "errors.py", "patterns.py", "settings.py", "trace.py", "visible.py",
 )  # fmt: skip
 """What the outcome of a run depends on, within the package."""
 NO_CODE = (

@@ -2,7 +2,7 @@
 
 Promises: every line that is an event is in the table, with the file and the place that it came from; every other line
 that is not empty is in `corrupt`, with the reason; which is which is decided by `audit.files.parse` alone (lines.py).
-The driver and the executors must see the files, and the audit's folder, under the same names.
+The driver and the executors must see the files, by paths or URLs, and the audit's folder, under the same names.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark.sql.window import Window
 
 from coterie.audit import files
 from coterie.errors import UserError
+from coterie.spark import places
 from coterie.spark.intake import FOUND, Piece, take_in
 from coterie.spark.rows import arrow_schema
 from coterie.spark.schema import CORRUPT, EVENTS
@@ -40,29 +41,42 @@ _DDL = ", ".join(f"`{name}` {kind}" for name, (kind, _) in FOUND.items())
 class Inputs:
     """The files behind what a user named."""
 
-    lines: list[Path]
-    tables: list[Path]
+    lines: list[str]
+    """Paths, or URLs."""
+    tables: list[str]
     """Of Parquet."""
 
     @property
-    def files(self) -> list[Path]:
+    def files(self) -> list[str]:
         return [*self.lines, *self.tables]
 
 
 def find(paths: Sequence[str]) -> Inputs:
-    """Files, folders and patterns: *.jsonl, and Parquet that an audit wrote. Raises UserError if one has none."""
-    found: dict[Path, None] = {}
+    """Files, folders and patterns, or URLs of files and folders elsewhere: *.jsonl, and Parquet that an audit wrote.
+    Raises UserError if one has none."""
+    found: dict[str, None] = {}
     for text in paths:
+        if places.is_remote(text):
+            found.update(dict.fromkeys(_elsewhere(text)))
+            continue
+        text = text.removeprefix("file://")
         path = Path(text)
         if path.is_dir():
             tables = [*path.glob(f"*{PARQUET}"), *(path / EVENTS.name).glob(f"*{PARQUET}")]
             if tables and not any(path.rglob(f"*{files.SUFFIX}")):
-                found.update(dict.fromkeys(sorted(table.absolute() for table in tables)))
+                found.update(dict.fromkeys(sorted(str(table.absolute()) for table in tables)))
                 continue
-        found.update(dict.fromkeys(file.absolute() for file in files.find([text])))
-    return Inputs(
-        [file for file in found if file.suffix != PARQUET], [file for file in found if file.suffix == PARQUET]
-    )
+        found.update(dict.fromkeys(str(file.absolute()) for file in files.find([text])))
+    tables_of = [file for file in found if file.partition("?")[0].endswith(PARQUET)]
+    return Inputs([file for file in found if file not in {*tables_of}], tables_of)
+
+
+def _elsewhere(url: str) -> list[str]:
+    """Lines, or if there are none, what an audit wrote: its events, if it is a whole audit."""
+    found = [*places.find(url, (files.SUFFIX, PARQUET))]
+    lines = [file for file in found if file.partition("?")[0].endswith(files.SUFFIX)]
+    events = [file for file in found if f"/{EVENTS.name}/" in file]
+    return lines or events or found
 
 
 def read(spark: SparkSession, inputs: Inputs, events: Path) -> DataFrame:
@@ -77,7 +91,7 @@ def read(spark: SparkSession, inputs: Inputs, events: Path) -> DataFrame:
 
 def about(inputs: Inputs) -> int:
     """How many events there may be."""
-    rows = sum(int(pq.read_metadata(file).num_rows) for file in inputs.tables)
+    rows = sum(map(_rows, inputs.tables))
     return sum(map(_size, inputs.lines)) // LINE_BYTES + rows
 
 
@@ -95,28 +109,35 @@ def planned(inputs: Inputs) -> list[list[Piece]]:
                 room = share
             # A rest that is not worth a task goes with what is before it.
             end = size if size - begin <= room + share // 4 else begin + room
-            tasks[-1].append(Piece(str(file), begin, end))
+            tasks[-1].append(Piece(file, begin, end))
             room -= end - begin
             begin = end
-    return tasks + [[Piece(str(file), parquet=True)] for file in inputs.tables]
+    return tasks + [[Piece(file, parquet=True)] for file in inputs.tables]
 
 
-def _size(file: Path) -> int:
+def _size(file: str) -> int:
     try:
-        with file.open("rb"):
-            return file.stat().st_size
+        return places.size_of(file)
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{places.shown(file)}: cannot be read: {error.strerror or error}") from None
 
 
-def _must_be_events(file: Path) -> None:
+def _rows(file: str) -> int:
+    with places.opened(file) as opened:
+        return int(pq.read_metadata(opened).num_rows)
+
+
+def _must_be_events(file: str) -> None:
     try:
-        schema = pq.read_schema(file)
+        with places.opened(file) as opened:
+            schema = pq.read_schema(opened)
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file}: cannot be read: {error}") from None
+        raise UserError(f"{places.shown(file)}: cannot be read: {error}") from None
     wanted = arrow_schema(EVENTS.columns)
     if dict(zip(schema.names, schema.types, strict=True)) != dict(zip(wanted.names, wanted.types, strict=True)):
-        raise UserError(f"{file}: is Parquet, but not the events of an audit: name the folder `events` of one")
+        raise UserError(
+            f"{places.shown(file)}: is Parquet, but not the events of an audit: name the folder `events` of one"
+        )
 
 
 def corrupt(found: DataFrame) -> DataFrame:

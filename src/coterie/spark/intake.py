@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coterie.errors import UserError
-from coterie.spark import lines
+from coterie.spark import lines, places
 from coterie.spark.chunks import chunked
 from coterie.spark.rows import arrow_schema
 from coterie.spark.schema import EVENTS
@@ -98,14 +98,15 @@ def _lines(pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
             if b"\r" in data:
                 data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             value = pc.split_pattern(pa.array([data.removesuffix(b"\n")], pa.binary()), b"\n").flatten()
-            file, block = pa.repeat(piece.file, len(value)), pa.repeat(piece.begin, len(value))
+            file = pa.repeat(places.shown(piece.file), len(value))
+            block = pa.repeat(piece.begin, len(value))
             yield pa.RecordBatch.from_arrays([value, file, block], names=["value", "file", "block"])
 
 
 def _read(piece: Piece) -> Iterator[bytes]:
     """The lines that begin in that piece, some at a time."""
     try:
-        with open(piece.file, "rb") as file:
+        with places.opened(piece.file) as file:
             if piece.begin:
                 file.seek(piece.begin - 1)
                 file.readline()  # it began before, and belongs to whoever reads there
@@ -114,16 +115,16 @@ def _read(piece: Piece) -> Iterator[bytes]:
             while (here := file.tell()) < piece.end and (data := file.read(min(CHUNK, piece.end - here))):
                 yield data if data.endswith(b"\n") else data + file.readline(LINE_MAX)
     except OSError as error:
-        raise UserError(f"{piece.file}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{places.shown(piece.file)}: cannot be read: {error.strerror or error}") from None
 
 
 def _rows(pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
     for piece in pieces:
         try:
-            with pq.ParquetFile(piece.file) as file:
+            with places.opened(piece.file) as opened, pq.ParquetFile(opened) as file:
                 yield from file.iter_batches(columns=list(EVENTS.columns))
         except (OSError, pa.ArrowException) as error:
-            raise UserError(f"{piece.file}: cannot be read: {error}") from None
+            raise UserError(f"{places.shown(piece.file)}: cannot be read: {error}") from None
 
 
 class Part:

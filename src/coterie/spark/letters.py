@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coterie.amqp.codes import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
 from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import PREFIX, Properties, encode
+from coterie.amqp.properties import PREFIX, Properties, encode, join, split
 from coterie.amqp.tables import short
 from coterie.errors import ProtocolError, UserError
 from coterie.spark.link import CHANNEL
@@ -44,12 +44,19 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("message_id", "type", "user_id", "app_id"), _TEXTS),
     **dict.fromkeys(("delivery_mode", "priority"), _NUMBERS),
     "timestamp": ("timestamp",),
+    "properties": ("binary",),
 }
 """With the types that each may have."""
-_PROPERTIES: Final = tuple(name for name in COLUMNS if name not in ("value", "exchange", "routing_key", "message_id"))
+_PROPERTIES: Final = tuple(
+    name for name in COLUMNS if name not in ("value", "exchange", "routing_key", "message_id", "properties")
+)
+_KNOWN_MAX: Final = 1000
+"""Distinct properties of other messages that a task remembers."""
 _FRAME = struct.Struct(">BHI")
 _SIZE = struct.Struct(">Q")
 _END: Final = bytes((FRAME_END,))
+_FIXED: Final = encode(Properties(), 0)[:4]
+"""Class and weight."""
 
 
 def check_schema(schema: StructType) -> None:
@@ -78,6 +85,8 @@ class Letters:
         self._static = Properties(delivery_mode=2 if persistent else 1)
         self._body_most = frame_max - FRAME_OVERHEAD
         self._methods: dict[tuple[str, str], bytes] = {}
+        self._known: dict[bytes, dict[str, bytes]] = {}
+        """Of other messages: properties, and each of them."""
 
     def bulks(self, batch: RecordBatch) -> Iterator[Bulk]:
         """Of one batch of rows, whose names were checked."""
@@ -124,6 +133,9 @@ class Letters:
     def _heads(
         self, columns: Mapping[str, Array], rows: int, routes: Sequence[tuple[str, str]], bodies: Sequence[bytes]
     ) -> Iterator[bytes]:
+        if "properties" in columns:
+            yield from self._heads_like(columns, rows, routes, bodies)
+            return
         given = columns["message_id"].to_pylist() if "message_id" in columns else None
         changing = [name for name in _PROPERTIES if name in columns]
         if changing:
@@ -143,6 +155,37 @@ class Letters:
                 yield _frame(FRAME_HEADER, self._encode(replace(properties, message_id=found), len(bodies[row])))
             else:
                 yield same(found, len(bodies[row]))
+
+    def _heads_like(
+        self, columns: Mapping[str, Array], rows: int, routes: Sequence[tuple[str, str]], bodies: Sequence[bytes]
+    ) -> Iterator[bytes]:
+        """Where rows bring the properties of another message: byte for byte, but for what other columns say."""
+        raw = columns["properties"].to_pylist()
+        values = {name: columns[name].to_pylist() for name in (*_PROPERTIES, "message_id") if name in columns}
+        usual = split(encode(self._static, 0)[PREFIX:])
+        for row in range(rows):
+            own = {name: column[row] for name, column in values.items() if column[row] is not None}
+            found = usual if raw[row] is None else self._split(raw[row])
+            if own:
+                if "headers" in own:
+                    own["headers"] = dict(own["headers"])
+                found = {**found, **split(self._encode(Properties(**own), 0)[PREFIX:])}
+            if "message_id" not in found and self._ids is not None:
+                id = self._ids.next(routes[row], join(found), bodies[row])
+                found = {**found, "message_id": short(id)}
+            yield _frame(FRAME_HEADER, b"".join((_FIXED, _SIZE.pack(len(bodies[row])), join(found))))
+
+    def _split(self, raw: bytes) -> dict[str, bytes]:
+        known = self._known.get(raw)
+        if known is None:
+            try:
+                known = split(raw)
+            except ProtocolError as error:
+                raise UserError(f"column 'properties': not the properties of a message: {error}") from None
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[raw] = known
+        return known
 
     def _of_row(self, values: Mapping[str, Sequence[Any]], row: int) -> Properties:
         found = {name: column[row] for name, column in values.items() if column[row] is not None}
@@ -181,8 +224,7 @@ def _around(properties: Properties) -> tuple[bytes, bytes, bytes]:
 
 def _static_head(before: bytes, after: bytes, flags: bytes) -> Callable[[str, int], bytes]:
     """Makes header frames that differ in id and size only."""
-    fixed = encode(Properties(), 0)[:4]
-    known = len(fixed) + _SIZE.size + len(flags) + len(before) + len(after) + 1
+    known = len(_FIXED) + _SIZE.size + len(flags) + len(before) + len(after) + 1
 
     def head(id: str, size: int) -> bytes:
         text = id.encode()
@@ -190,7 +232,7 @@ def _static_head(before: bytes, after: bytes, flags: bytes) -> Callable[[str, in
             raise UserError(f"a message id may have 255 bytes: '{id[:40]}...' has {len(text)}")
         return b"".join(
             (
-                _FRAME.pack(FRAME_HEADER, CHANNEL, known + len(text)), fixed, _SIZE.pack(size), flags, before,
+                _FRAME.pack(FRAME_HEADER, CHANNEL, known + len(text)), _FIXED, _SIZE.pack(size), flags, before,
                 bytes((len(text),)), text, after, _END,
             )
         )  # fmt: skip

@@ -124,10 +124,13 @@ class Publisher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None:
-            self._link.close()
+        self.close()
+
+    def close(self) -> None:
+        if self._sent or self._refused:
+            self._link.abandon()  # something has failed
         else:
-            self._link.abandon()
+            self._link.close()
 
     # The window.
 

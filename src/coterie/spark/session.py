@@ -53,17 +53,24 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 """What a session in this process has besides."""
 
 EXECUTOR_SECONDS = 60.0
-"""How long a cluster may take until it has given a session its first executor."""
+"""How long a standalone cluster may take until it has given a session its first executor."""
+CONTAINER_SECONDS = 600.0
+"""And one that has to make room for it first, and fetch an image."""
 
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?")
 _PROCESSES = re.compile(r"local-cluster\[[1-9]\d*, *[1-9]\d*, *[1-9]\d*\]")
 """Executors that are processes of their own on this machine: how many, the cores of each, its MiB."""
 _CLUSTER = re.compile(r"spark://[^/:,\s]+:\d{1,5}(,[^/:,\s]+:\d{1,5})*")
+_KUBERNETES = re.compile(r"k8s://(?:(https?)://)?([^/:,\s]+)(?::(\d{1,5}))?(?:/\S*)?")
+_YARN = "yarn"
+_YARN_SETTINGS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Environment variables, one of which tells Spark where YARN is."""
 
 
 @contextmanager
 def session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session, for as long as the block. `master`: local[N], spark://HOST:PORT or sc://HOST:PORT (Spark Connect).
+    """A session, for as long as the block. `master`: local[N], spark://HOST:PORT, k8s://HOST:PORT, yarn or
+    sc://HOST:PORT (Spark Connect).
 
     Where this process has a local session already (a notebook, a test), the block gets one on the same context, which
     goes on after it. Raises UserError if there can be no session, or for what Spark raises in the block.
@@ -82,6 +89,8 @@ def session(name: str, master: str | None = None, settings: Mapping[str, str] | 
 
 @contextmanager
 def _at(name: str, master: str, settings: Mapping[str, str], folder: Path) -> Iterator[SparkSession]:
+    if master == _YARN and not any(os.environ.get(name) for name in _YARN_SETTINGS):
+        raise UserError(f"--master yarn: set {' or '.join(_YARN_SETTINGS)} to the folder that tells where it is")
     if master.startswith("sc://"):
         from coterie.spark.connect import remote
 
@@ -100,12 +109,30 @@ def _at(name: str, master: str, settings: Mapping[str, str], folder: Path) -> It
         if master.startswith("spark://"):
             hosts = [place.rpartition(":") for place in master.removeprefix("spark://").split(",")]
             reach(master, [(host, int(port)) for host, _, port in hosts])
-        with _own(name, master, settings, os.environ.get("PYSPARK_PYTHON") or sys.executable, folder) as spark:
-            spark.sparkContext.addPyFile(str(packed(folder)))
-            _await_executor(spark.sparkContext)
+        with _away(name, master, settings, sys.executable, folder, EXECUTOR_SECONDS) as spark:
+            yield spark
+    elif (found := _KUBERNETES.fullmatch(master)) is not None:
+        reach(master, [(found[2], int(found[3] or (80 if found[1] == "http" else 443)))])
+        with _away(name, master, settings, "python3", folder, CONTAINER_SECONDS) as spark:
+            yield spark
+    elif master == _YARN:
+        with _away(name, master, settings, "python3", folder, CONTAINER_SECONDS) as spark:
             yield spark
     else:
-        raise UserError(f"--master {shown(master)}: give local[N], spark://HOST:PORT or sc://HOST:PORT")
+        raise UserError(
+            f"--master {shown(master)}: give local[N], spark://HOST:PORT, k8s://HOST:PORT, yarn or sc://HOST:PORT"
+        )
+
+
+@contextmanager
+def _away(
+    name: str, master: str, settings: Mapping[str, str], python: str, folder: Path, patience: float
+) -> Iterator[SparkSession]:
+    """A session whose executors are elsewhere. They get the package, and run that Python unless told otherwise."""
+    with _own(name, master, settings, os.environ.get("PYSPARK_PYTHON") or python, folder) as spark:
+        spark.sparkContext.addPyFile(str(packed(folder)))
+        _await_executor(spark.sparkContext, patience)
+        yield spark
 
 
 @contextmanager
@@ -131,14 +158,14 @@ def _running(master: str) -> SparkSession | None:
     return SparkSession(context).newSession()
 
 
-def _await_executor(context: SparkContext) -> None:
+def _await_executor(context: SparkContext, patience: float) -> None:
     """A cluster without a free worker lets jobs wait for ever, and says so in a log only."""
-    until = time.monotonic() + EXECUTOR_SECONDS
+    until = time.monotonic() + patience
     status = context._jsc.sc().getExecutorMemoryStatus
     while status().size() < 2:  # the driver counts
         if time.monotonic() > until:
             raise UserError(
-                f"--master {context.master}: no worker took the job within {EXECUTOR_SECONDS:.0f} s; "
+                f"--master {context.master}: no worker took the job within {patience:.0f} s; "
                 "the cluster has none, or none that is free"
             )
         time.sleep(0.05)

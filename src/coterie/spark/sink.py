@@ -17,7 +17,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from coterie.errors import UserError
-from coterie.spark.ids import MODES, ROWS, ids_of
+from coterie.spark.ids import MODES, ROWS, NoIds, ids_of
+from coterie.spark.kept import Kept, lent
 from coterie.spark.letters import Letters, check_schema
 from coterie.spark.options import LOGIN, Options, login, servers
 from coterie.spark.publisher import Brokers, Publisher
@@ -31,6 +32,8 @@ KNOWN: Final = (
     *LOGIN, "exchange", "routingKey", "queue", "mandatory", "persistent", "messageIds", "runId", "maxInFlight",
     "connectTimeout", "confirmTimeout",
 )  # fmt: skip
+_PUBLISHERS: Final[Kept[Publisher]] = Kept()
+"""Of this process, which may be a worker that runs one task after the other."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +72,22 @@ class Published(WriterCommitMessage):
     """What one task has done."""
 
     messages: int
-    connections: int
 
 
-def publish(options: SinkOptions, batches: Iterator[RecordBatch]) -> Published:
-    """All rows of one task. Returns when everything is confirmed."""
+def publish(options: SinkOptions, batches: Iterator[RecordBatch], own_sink: bool, have_ids: bool) -> Published:
+    """All rows of one task. Returns when everything is confirmed. `own_sink`: of a streaming query; `have_ids`: there
+    is a column for them."""
     context = TaskContext.get()
-    ids = ids_of(context, options.run, options.run_given, options.message_ids)
+    ids = ids_of(context, options.run, options.run_given, options.message_ids, own_sink)
+    if isinstance(ids, NoIds) and not have_ids:
+        ids.next(("", ""), b"", b"")  # said with the first batch, even if that is empty
     rest = (batch for batch in batches if batch.num_rows)
     first = next(rest, None)
     if first is None:
-        return Published(0, 0)
+        return Published(0)
     messages = 0
-    with Publisher(options.brokers, context.partitionId() if context is not None else 0) as publisher:
+    number = context.partitionId() if context is not None else 0
+    with lent(_PUBLISHERS, options.brokers, lambda: Publisher(options.brokers, number)) as publisher:
         letters = Letters(
             ids, options.exchange, options.key, options.mandatory, options.persistent, publisher.frame_max
         )
@@ -90,7 +96,7 @@ def publish(options: SinkOptions, batches: Iterator[RecordBatch]) -> Published:
                 publisher.send(bulk)
             messages += batch.num_rows
         publisher.flush()
-    return Published(messages, publisher.connections)
+    return Published(messages)
 
 
 def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
@@ -105,9 +111,10 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options = _checked(options, schema, overwrite)
+        self.have_ids = not {"message_id", "properties"}.isdisjoint(schema.names)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        return publish(self.options, iterator)
+        return publish(self.options, iterator, False, self.have_ids)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -115,9 +122,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options = _checked(options, schema, overwrite)
+        self.have_ids = not {"message_id", "properties"}.isdisjoint(schema.names)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        return publish(self.options, iterator)
+        return publish(self.options, iterator, True, self.have_ids)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks have been confirmed everything."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -16,36 +16,44 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
 from coterie.errors import CoterieError, UserError
-from coterie.spark.leased import Leased, Offset, Range, check_first, cuts
+from coterie.logs import Log
+from coterie.spark.kept import Kept, lent
+from coterie.spark.leased import DataLoss, Leased, Offset, Range, addresses, check_first, cuts
 from coterie.spark.source_options import LATEST, SourceOptions
-from coterie.streams.client import Gone, StreamError, Tail
+from coterie.streams.client import Client, Gone, NotFound, StreamError, Tail
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
     from pyspark.sql.types import StructType
 
-    from coterie.streams.client import Client
     from coterie.streams.columns import Batch
 
 T = TypeVar("T")
+_log = Log(__name__)
+_CLIENTS: Final[Kept[Client]] = Kept()
+"""Of this process, which may be a worker that runs one task after the other."""
 
 
 class LeasePart(InputPartition):
     """Of a batch of a stream."""
 
-    def __init__(self, range: Range) -> None:
+    def __init__(self, range: Range, nodes: tuple[str, ...]) -> None:
         self.range = range
+        self.nodes = nodes
+        """URLs of the brokers that were in step when the batch was planned."""
 
 
 class CutPart(InputPartition):
     """Of a table."""
 
-    def __init__(self, number: int, tail: Tail, first: int, last: int) -> None:
+    def __init__(self, number: int, tail: Tail, first: int, last: int, nodes: tuple[str, ...]) -> None:
         self.number = number
+        self.nodes = nodes
         self.tail = tail
         self.first = first
         self.last = last
@@ -71,21 +79,26 @@ def _schema(schema: StructType) -> Schema:
 
 
 def _rows(
-    options: SourceOptions, schema: StructType, queue: str, number: int, read: Callable[[Client], Iterator[Batch]]
-) -> Iterator[RecordBatch]:
-    """`number`: which broker is asked first."""
+    options: SourceOptions, schema: StructType, queue: str, nodes: Sequence[str], number: int,
+    read: Callable[[Client], Iterator[Batch]],
+) -> Iterator[RecordBatch]:  # fmt: skip
+    """`nodes`: who can be asked, as the driver knew it; `number`: which of them first."""
     from coterie.spark.arrow import record_batch
 
     wanted = _schema(schema)
-    with options.client() as client:
+    key = (options.servers, options.login, options.vhost, options.patience)
+    with lent(_CLIENTS, key, options.client) as client:
         try:
-            client.spread(number)
+            client.prefer(nodes, number)
             for batch in read(client):
                 yield record_batch(batch, queue, wanted)
-        except Gone as error:
-            raise UserError(
-                f"{error}: messages of this batch are gone; the option failOnDataLoss = false goes on with what is left"
-            ) from None
+        except (Gone, NotFound) as error:
+            if options.fail_on_data_loss:
+                raise DataLoss(
+                    f"{error}: messages of this batch are gone; set the option failOnDataLoss to false to go on with "
+                    "what is left"
+                ) from None
+            _log.warning(f"{error}: the stream goes on without these messages")
         except StreamError as error:
             raise _shown(options, error) from None
 
@@ -105,24 +118,35 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if options.max_rows is not None:
             return ReadMaxRows(options.max_rows)
-        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        return ReadMinRows(options.min_rows) if options.min_rows else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Takes what the next batch is made of. That it is asked for proves that everything before `start` is
         written."""
         options = self._options
         rows = size = None
+        least = 0 if isinstance(limit, ReadAllAvailable) else options.min_rows
         if isinstance(limit, ReadMaxRows):
             rows, size = limit.max_rows, options.max_bytes
         elif isinstance(limit, ReadMaxBytes):
             rows, size = options.max_rows, limit.max_bytes
-        return _told(options, lambda: self._leased.latest(start, rows, size))
+        elif isinstance(limit, ReadMinRows):
+            least = limit.min_rows
+        return _told(options, lambda: self._leased.latest(start, rows, size, least))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the stream would be if it had read everything: `latestOffset` of the query's progress."""
+        return self._leased.report
 
     def prepareForTriggerAvailableNow(self) -> None:
         _told(self._options, self._leased.available_now)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [LeasePart(each) for each in self._leased.ranges(start, end)]
+        ranges = self._leased.ranges(start, end)
+        nodes = _told(self._options, self._leased.nodes) if ranges else ()
+        return [LeasePart(each, nodes) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         if not isinstance(partition, LeasePart):
@@ -130,12 +154,12 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, found = self._options, partition.range
         lease, missing = found.leased(options.vhost), "error" if options.fail_on_data_loss else "skip"
         return _rows(
-            options, self._schema, found.queue, found.number,
+            options, self._schema, found.queue, partition.nodes, found.number,
             lambda client: client.read_lease(lease, found.first, found.stop, missing),
         )  # fmt: skip
 
     def commit(self, end: dict[str, Any]) -> None:
-        _told(self._options, lambda: self._leased.retire(end))
+        _told(self._options, lambda: self._leased.commit(end))
 
     def stop(self) -> None:
         self._leased.close()
@@ -158,6 +182,7 @@ class QueueTable(DataSourceReader):
         options = self._options
         with options.client() as client:
             tails = {tail.name: tail for tail in client.tails(options.queues, options.pattern)}
+            nodes = addresses(client)
         missing = [name for name in options.queues if name not in tails]
         if missing:
             raise UserError(f"no queue '{missing[0]}' in vhost '{options.vhost}'")
@@ -167,7 +192,7 @@ class QueueTable(DataSourceReader):
         for tail, first, stop in spans:
             if first < stop:
                 for begin, end in cuts(first, stop, total, options):
-                    found.append(CutPart(len(found), replace(tail), begin, end - 1))
+                    found.append(CutPart(len(found), replace(tail), begin, end - 1, nodes))
         return found
 
     def _bounds(self, tails: dict[str, Tail], tail: Tail) -> tuple[int, int]:
@@ -187,7 +212,7 @@ class QueueTable(DataSourceReader):
         if not isinstance(partition, CutPart):
             return iter(())
         return _rows(
-            self._options, self._schema, partition.tail.name, partition.number,
+            self._options, self._schema, partition.tail.name, partition.nodes, partition.number,
             lambda client: client.read_range(partition.tail, partition.first, partition.last),
         )  # fmt: skip
 

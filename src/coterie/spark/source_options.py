@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from coterie import patterns
 from coterie.errors import UserError
 from coterie.spark.arrow import chosen
 from coterie.spark.options import LOGIN, Login, Options, Server, login, servers
@@ -15,8 +15,9 @@ from coterie.streams.client import Client
 
 PORTS: Final = {"http": 15672, "https": 15671}
 KNOWN: Final = (
-    *LOGIN, "queue", "queues", "queuePattern", "startingPositions", "endingPositions", "leaseName",
-    "maxRowsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxRowsPerPartition", "failOnDataLoss", "columns",
+    *LOGIN, "queue", "queues", "queuePattern", "startingPositions", "endingPositions", "leaseName", "queryName",
+    "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay", "idleWait",
+    "minPartitions", "maxRowsPerPartition", "failOnDataLoss", "columns",
     "connectTimeout",
 )  # fmt: skip
 EARLIEST: Final = "earliest"
@@ -39,8 +40,15 @@ class SourceOptions:
     starting: Positions
     ending: Positions
     lease: str
+    query: str
+    """What a lease is named after that has no name of its own."""
     max_rows: int | None
     max_bytes: int | None
+    min_rows: int
+    """A batch waits for so many, but not longer than `delay`."""
+    delay: float
+    idle_wait: float
+    """Seconds that a broker waits with its answer while it has nothing for us."""
     min_partitions: int
     max_rows_per_partition: int
     fail_on_data_loss: bool
@@ -51,13 +59,20 @@ class SourceOptions:
     def of(given: Mapping[str, str]) -> SourceOptions:
         options = Options(given, KNOWN)
         queues, pattern = _queues(options)
+        if "maxRowsPerTrigger" in options and options.whole("minRowsPerTrigger", 0, 0) > options.whole(
+            "maxRowsPerTrigger", 0
+        ):
+            raise UserError("option minRowsPerTrigger: it is more than maxRowsPerTrigger")
         return SourceOptions(
             servers(options, PORTS), login(options), options.text("vhost", "/"), queues, pattern,
             _positions(options, "startingPositions", EARLIEST, (EARLIEST, LATEST)),
             _positions(options, "endingPositions", LATEST, (LATEST,)), _lease(options),
+            options.text("queryName"),
             options.whole("maxRowsPerTrigger", 0) if "maxRowsPerTrigger" in options else None,
             options.whole("maxBytesPerTrigger", 0) if "maxBytesPerTrigger" in options else None,
-            options.whole("minPartitions", 1), options.whole("maxRowsPerPartition", 100_000),
+            options.whole("minRowsPerTrigger", 0, 0), options.seconds("maxTriggerDelay", "15m"),
+            options.seconds("idleWait", "1s"), options.whole("minPartitions", 1),
+            options.whole("maxRowsPerPartition", 100_000),
             options.flag("failOnDataLoss", True), chosen(options.text("columns")),
             options.seconds("connectTimeout", "60s"),
         )  # fmt: skip
@@ -79,9 +94,9 @@ def _queues(options: Options) -> tuple[tuple[str, ...], str | None]:
     if ways == ["queuePattern"]:
         pattern = options.text("queuePattern")
         try:
-            re.compile(pattern)
-        except re.error as error:
-            raise UserError(f"option queuePattern: {pattern!r} is no regular expression: {error}") from None
+            patterns.check(pattern, patterns.ASKED_MAX)
+        except UserError as error:
+            raise UserError(f"option queuePattern: {error}") from None
         return (), pattern
     text = options.text(ways[0])
     found = (text,) if ways == ["queue"] else tuple(dict.fromkeys(name.strip() for name in text.split(",")))

@@ -13,7 +13,7 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -25,6 +25,7 @@ FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 0.5
 """Seconds between two rounds in which nobody could answer."""
 PORT: Final = 15672
+_TOO_MANY: Final = 429
 Json = dict[str, Any]
 
 
@@ -122,6 +123,12 @@ class Lease:
     first_position: int | None
     last_position: int | None
     at: str = "0.0"
+    lag: int = 0
+    """Messages that its reader has not retired: those that it holds, and those that are ready."""
+    idle: int = 0
+    """Seconds since a step of it was taken."""
+    expires_after: float = 0.0
+    """Seconds without a step after which it ends; 0: never."""
     pieces: tuple[Piece, ...] = ()
     """Empty in lists."""
     acquired: int = 0
@@ -131,8 +138,12 @@ class Lease:
 
     @staticmethod
     def of(said: Json) -> Lease:
-        pieces = tuple(Piece(*each) for each in said.get("pieces", ()))
-        return Lease(**{**said, "pieces": pieces})
+        known = {key: value for key, value in said.items() if key in _LEASE_FIELDS}
+        return Lease(**{**known, "pieces": tuple(Piece(*each) for each in said.get("pieces", ()))})
+
+
+_LEASE_FIELDS: Final = frozenset(each.name for each in fields(Lease))
+"""A newer broker may tell more."""
 
 
 @dataclass(slots=True)
@@ -183,10 +194,11 @@ class Client:
             if user is None and name is not None:
                 user, password = name, secret
             self._add(server)
+        self._secure = any(server.secure for server in self._servers)
         credentials = f"{user or 'guest'}:{'guest' if user is None and password is None else password or ''}"
         self._authorization = "Basic " + base64.b64encode(credentials.encode()).decode()
         self._context = context
-        if context is None and (any(server.secure for server in self._servers) or ca_file):
+        if context is None and (self._secure or ca_file):
             self._context = _context(ca_file, cert_file, key_file, verify)
         self._turns = 0
         self.asked = ""
@@ -218,9 +230,15 @@ class Client:
 
     def spread(self, first: int = 0) -> list[str]:
         """Also use the addresses of all brokers that are in step, and begin with the one of that number: so that
-        several readers ask different ones. Gives the URLs in their order."""
+        several readers ask different ones. Gives the URLs in their order. If any URL that it was given is https, an
+        address without TLS is left out, whoever tells it: the password would go there in the clear."""
+        return self.prefer([node.url for node in self.nodes() if node.url is not None], first)
+
+    def prefer(self, urls: Sequence[str], first: int = 0) -> list[str]:
+        """Use these addresses, which a broker has told, beginning with the one of that number; the others after
+        them. As `spread`, but nobody is asked."""
         known = {server.where: server for server in self._servers}
-        found = [_parse(node.url)[0] for node in self.nodes() if node.url]
+        found = [server for url in urls if (server := self._told(url)) is not None]
         for server in found:
             if server.where not in known:
                 self._add(server)
@@ -231,11 +249,24 @@ class Client:
         self._servers = order + [server for server in self._servers if server not in order]
         return self.urls
 
-    def tails(self, names: Sequence[str] = (), pattern: str | None = None) -> list[Tail]:
-        """Of queues by their names, or whose whole names match; those that there are not are left out."""
+    def _told(self, url: str) -> _Server | None:
+        """An address that a broker has told, if it may be asked."""
+        try:
+            server = _parse(url)[0]
+        except UserError:
+            return None
+        return server if server.secure or not self._secure else None
+
+    def tails(
+        self, names: Sequence[str] = (), pattern: str | None = None, *, wait: float = 0.0, ready: int = 1
+    ) -> list[Tail]:
+        """Of queues by their names, or whose whole names match; those that there are not are left out. `wait`: seconds
+        that the broker waits at most until they have `ready` messages together that nobody holds."""
         query = [("vhost", self.vhost), *(("name", name) for name in names)]
         if pattern is not None:
             query.append(("pattern", pattern))
+        if wait:
+            query += [("wait", str(int(wait * 1000))), ("ready", str(ready))]
         said = self._ask("GET", f"/api/streams/tails?{urlencode(query)}")
         return [Tail(**each, at=said["at"]) for each in said["queues"]]
 
@@ -254,6 +285,16 @@ class Client:
             return Lease.of(self._ask("GET", self._path("leases", queue, name)))
         except NotFound:
             return None
+
+    def fits(self, lease: Lease, first: int, bytes: int) -> int:
+        """The offset up to which what the lease holds, from `first` on, has so many bytes of bodies at most; one
+        message always fits."""
+        query = urlencode({"from": first, "bytes": bytes})
+        path = self._path("leases", lease.queue, lease.name, vhost=lease.vhost)
+        said = self._ask("GET", f"{path}?{query}")
+        if said["id"] != lease.id:
+            raise Gone(f"the lease '{lease.name}' of queue '{lease.queue}' has ended")
+        return int(said.get("fits", said["next"]))  # an older broker does not tell
 
     def acquire(
         self,
@@ -310,6 +351,10 @@ class Client:
     def take(self, lease: Lease, session: str) -> Lease:
         """From now on that session may change it, and no other."""
         return self._step(replace(lease, session=session), "take", {})
+
+    def renew(self, lease: Lease) -> Lease:
+        """Nothing happens to it, but it is used: it does not end for being idle."""
+        return self._step(lease, "retire", {"upto": 0})
 
     def _step(self, lease: Lease, do: str, body: Json) -> Lease:
         path = self._path("leases", lease.queue, lease.name, do, vhost=lease.vhost)
@@ -426,6 +471,15 @@ class Client:
                 patience.pause(error, self._next_server())
 
     def _request(self, server: _Server, method: str, path: str, body: Json | None) -> http.client.HTTPResponse:
+        """Brokers close connections that are not used: then it is asked once more, on a new one."""
+        if server.connection is not None:
+            try:
+                return self._request_on(server, method, path, body)
+            except (ConnectionError, http.client.BadStatusLine, http.client.CannotSendRequest):
+                _drop(server)
+        return self._request_on(server, method, path, body)
+
+    def _request_on(self, server: _Server, method: str, path: str, body: Json | None) -> http.client.HTTPResponse:
         connection = server.connection
         if connection is None:
             if server.secure:
@@ -452,7 +506,7 @@ class Client:
             said = None
         reason = said.get("reason") if isinstance(said, dict) else None
         shown = str(reason or f"the broker answers {status}")
-        if status >= 500:
+        if status >= 500 or status == _TOO_MANY:
             raise _NotNow(shown)
         raise _ERRORS.get(status, Refused)(shown)
 
