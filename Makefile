@@ -10,12 +10,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 BUILD_LOCK := requirements/build.lock
+RUNTIME_LOCK := requirements/runtime.lock
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 WORKERS ?= 2
 SEEDS ?= 10000
 FUZZ_ROUNDS ?= 20000
 AMQP_FUZZ_ROUNDS ?= 1000000
+# Of each role; and which: the same seed, and as many, are the same requests.
+API_FUZZ_REQUESTS ?= 10000
+API_FUZZ_SEED ?= $(shell shuf -i 1-1000000 -n 1)
+# To each port of a real node: AMQP before a login, the console, the probes, the group's with and without the secret.
+PORT_FUZZ_INPUTS ?= 1000000
+PORT_FUZZ := tests/integration/test_http_fuzz.py tests/integration/test_group_port_fuzz.py
 PROFILES ?= channel vs total
 CAMPAIGNS ?= vs total
 MASTER ?= local[*]
@@ -27,7 +34,7 @@ BENCH ?=
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-tools demo test unit lint format bench chaos fuzz campaign \
+.PHONY: help setup setup-browser setup-tools demo test unit lint format bench chaos fuzz fuzz-api campaign \
 	conformance docs docs-screenshots wheel lock clean
 
 help: ## List the targets
@@ -86,12 +93,12 @@ setup-tools: $(STAMP) ## Install the clients that are not Python: amqp-tools, am
 demo: setup ## Three brokers that are one, one of them killed under load; Spark streams every order to Parquet: a minute
 	@$(BIN)/coterie demo
 
-# Spark's tests run by themselves: each worker has a Spark of its own, and a file's tests the same one. There is one worker
-# more, as Spark starts and waits a lot; files come by their names, for those with few tests, which would come last, are
-# the long ones. Those of sessions must not find the one that all others share.
+# There is one worker more than cores: tests that start processes wait a lot. Spark's tests run by themselves: each worker
+# has a Spark of its own, and a file's tests the same one; the longest files come first (its conftest).
+# Those of sessions must not find the one that all others share.
 SESSION_TESTS := tests/spark/test_session.py
 test: lint setup-browser setup-tools ## Lint, types and every test but the slow ones: what must be green
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))$$(cat $(TOOL_TESTS))"
+	@$(BIN)/pytest -n $$(($(WORKERS) + 1)) --dist worksteal --ignore tests/spark -m "$$(cat $(BROWSER_TESTS))$$(cat $(TOOL_TESTS))"
 	@$(BIN)/pytest -n $$(($(WORKERS) + 1)) --dist loadfile --no-loadscope-reorder tests/spark --ignore $(SESSION_TESTS) -m "$$(cat $(BROWSER_TESTS))"
 	@$(BIN)/pytest -n $(WORKERS) $(SESSION_TESTS)
 
@@ -123,10 +130,15 @@ chaos: setup ## Kills, pauses, partitions and full disks, simulated and with rea
 conformance: setup ## The tests of AMQP 0-9-1 against a real RabbitMQ, which apt installs if it can: two minutes
 	@PYTHON=$(BIN)/python scripts/conformance.sh
 
-fuzz: setup ## Every test on garbage, with many more rounds
+fuzz: setup fuzz-api ## Every test on garbage, with many more rounds
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -k "fuzz or garbage" --ignore tests/unit/test_amqp_fuzz.py \
+		--ignore tests/integration/test_api_fuzz.py $(PORT_FUZZ:%=--ignore %) \
 		--hypothesis-profile=fuzz --fuzz-rounds $(FUZZ_ROUNDS) --timeout 1500
 	@$(BIN)/pytest -n $(WORKERS) tests/unit/test_amqp_fuzz.py --fuzz-rounds $(AMQP_FUZZ_ROUNDS) --timeout 3000
+	@$(BIN)/pytest -s $(PORT_FUZZ) --port-fuzz-inputs $(PORT_FUZZ_INPUTS)
+
+fuzz-api: setup ## The HTTP API, asked by every role for what its OpenAPI description says: API_FUZZ_REQUESTS of each
+	@$(BIN)/pytest -s tests/integration/test_api_fuzz.py --api-fuzz-requests $(API_FUZZ_REQUESTS) --api-fuzz-seed $(API_FUZZ_SEED)
 
 campaign: setup ## Thousands of simulated runs on Spark, into out/campaign; again to go on: make SEEDS=100000 campaign
 	@code=0; for profile in $(CAMPAIGNS); do \
@@ -137,6 +149,7 @@ campaign: setup ## Thousands of simulated runs on Spark, into out/campaign; agai
 docs: setup ## Write what is written from the code (settings, diagrams, dashboard) anew, check every link, make out/site
 	@$(BIN)/coterie settings --markdown >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 	@$(BIN)/python scripts/diagrams.py
+	@$(BIN)/python scripts/cluster_states.py
 	@$(BIN)/python scripts/dashboard.py
 	@$(BIN)/python scripts/check_links.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -150,11 +163,14 @@ docs-screenshots: setup-browser ## Take the pictures of docs/console.md anew: th
 wheel: setup ## Build the wheel and the source distribution into dist/
 	@$(BIN)/python -m hatchling build
 
-# The lock names no index: pip takes the packages from wherever it is configured to, and the hashes decide.
+# The locks name no index: pip takes the packages from wherever it is configured to, and the hashes decide. What a node
+# needs to run (RUNTIME_LOCK: the container) has the versions that the tests ran with.
 lock: ## Pin the newest versions of everything (needs uv)
 	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra console --extra docs --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
-	echo setuptools | uv pip compile - --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra secure --extra console --universal --python-version 3.11 --constraint $(LOCK) \
+		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(RUNTIME_LOCK)
+	printf 'hatchling\nsetuptools\n' | uv pip compile - --universal --python-version 3.11 --constraint $(LOCK) \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(BUILD_LOCK)
 
 clean: ## Remove everything that the targets made

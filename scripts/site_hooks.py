@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
-NAMED = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+NAMED = {
+    "README.md": "readme.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security-policy.md",
+}
 """Files of the repository's root and the pages that they are."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".service": "ini"}
 REFERENCE = "protocols/reference.md"

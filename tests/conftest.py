@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Nodes of several tests run at one time, and only one of them could have the usual port; what a test asks for itself
+# is stronger.
+os.environ.setdefault("COTERIE_LISTEN_PROBES", "localhost:0")
 
 # A test run is the same every time, so that a red one means the change and not the dice; `make fuzz` throws the dice.
 # No deadline: how fast a shared machine is says nothing about correctness.
@@ -16,7 +23,16 @@ settings.load_profile("standard")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-rounds", type=int, default=10_000, help="packets of garbage per transport")
+    parser.addoption("--port-fuzz-inputs", type=int, default=400, help="pieces of garbage to each port of a real node")
+    parser.addoption("--api-fuzz-requests", type=int, default=200, help="requests of each role to the HTTP API")
+    parser.addoption("--api-fuzz-seed", type=int, default=1, help="which requests those are")
     parser.addoption("--amqp-url", help="run tests/conformance against this broker instead of one of their own")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are a heap that stays: it is not looked through again whenever garbage is collected."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -25,3 +41,11 @@ def fuzz_rounds(request: pytest.FixtureRequest) -> int:
     rounds = request.config.getoption("--fuzz-rounds")
     assert isinstance(rounds, int)
     return rounds
+
+
+@pytest.fixture
+def port_fuzz_inputs(request: pytest.FixtureRequest) -> int:
+    """How many pieces of garbage a test should send to a port of a real node."""
+    inputs = request.config.getoption("--port-fuzz-inputs")
+    assert isinstance(inputs, int)
+    return inputs

@@ -25,10 +25,12 @@ def setting(
     minimum: float | None = None,
     choices: tuple[str, ...] = (),
     hidden: bool = False,
+    private: bool = False,
 ) -> Any:
-    """A field of a settings dataclass. Lists are given as tuples. A hidden one's value is never shown."""
-    meta = {"help": help, "unit": unit, "minimum": minimum, "choices": choices}
-    return field(default=default, metadata=meta, repr=not hidden)
+    """A field of a settings dataclass. Lists are given as tuples. A hidden one's value is never shown. A private one is
+    hidden and has no flag, as every user of a machine sees command lines, and a file that holds it must be private."""
+    meta = {"help": help, "unit": unit, "minimum": minimum, "choices": choices, "private": private}
+    return field(default=default, metadata=meta, repr=not (hidden or private))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,14 @@ class Described:
     default: object
     unit: str
     help: str
+    private: bool
 
 
 def describe(kind: type) -> Iterator[Described]:
     for item in fields(kind):
         meta = item.metadata
-        yield Described(item.name, None if item.default is MISSING else item.default, meta["unit"], meta["help"])
+        default = None if item.default is MISSING else item.default
+        yield Described(item.name, default, meta["unit"], meta["help"], meta["private"])
 
 
 def load(kind: type[S], values: Mapping[str, object], where: str) -> S:

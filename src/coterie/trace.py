@@ -208,6 +208,8 @@ KINDS: dict[str, str] = {
     "credit": "a consumer's credit changed",
     "wiring": "queues, exchanges or bindings changed",
     "voters": "the voter set changed",
+    "audit": "somebody did something, or tried: data.action, data.user, data.from, data.door, data.result, data.why; "
+    "count: how often, if it is told in one line (docs/audit-log.md)",
     "fault": "the simulator injected a fault; data.fault and its parameters",
     "heal": "a fault ended; data.fault; data.last: true for the last one of the plan",
     "crash": "the node died",

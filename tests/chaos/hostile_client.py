@@ -37,6 +37,7 @@ class HostileClient:
             self.letters_with_a_key_that_is_too_long, self.deaths_beyond_counting, self.arguments_of_any_kind,
             self.headers_of_any_kind, self.small_bodies_beyond_the_limit, self.expired_behind_a_live_one,
             self.everything_settled_twice, self.replication_steps_of_nonsense, self.names_of_any_kind,
+            self.letters_that_go_round,
         ]  # fmt: skip
 
     def run(self, deeds: int) -> list[str]:
@@ -104,6 +105,19 @@ class HostileClient:
         channel.cancel()
         channel.queue_delete(target)
         channel.queue_delete(name)
+
+    def letters_that_go_round(self, channel: BlockingChannel) -> None:
+        """In a ring that is longer than a letter can tell."""
+        name = self._name("ring")
+        for number in range(103):
+            arguments: dict[str, Any] = {
+                "x-max-length": 0,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": f"{name}-{(number + 1) % 103}",
+            }
+            channel.queue_declare(f"{name}-{number}", auto_delete=True, arguments=arguments)
+        channel.basic_publish("", f"{name}-0", b"round")
+        channel.connection.process_data_events(0)
 
     def replication_steps_of_nonsense(self, channel: BlockingChannel) -> None:
         channel.exchange_declare("coterie.replication", "x-replication", durable=True)

@@ -51,6 +51,11 @@ def _step(**said: object) -> bytes:
     return struct.pack(">I", len(text)) + text
 
 
+def _ask_until_closed(channel: BlockingChannel) -> None:
+    while True:
+        channel.queue_declare("orders", passive=True)
+
+
 def test_a_hostile_client_is_told_what_is_wrong_and_the_others_go_on(connect: Connect) -> None:
     honest, hostile = connect(NAMES[0]), connect(NAMES[1])
     honest.exchange_declare("graves", "fanout", durable=True)
@@ -97,4 +102,33 @@ def test_a_hostile_client_is_told_what_is_wrong_and_the_others_go_on(connect: Co
     for name in NAMES:
         channel = connect(name)
         channel.basic_publish("", "orders", name.encode(), PERSISTENT)
+    assert sorted(body for body, _, _ in take(honest, "orders", 3)) == [name.encode() for name in NAMES]
+
+
+def test_dead_letters_that_would_go_round_for_ever_are_refused_and_everybody_goes_on(connect: Connect) -> None:
+    """More queues that keep nothing than a letter can tell deaths: its headers do not show that it goes round."""
+    honest, hostile = connect(NAMES[0]), connect(NAMES[1])
+    honest.queue_declare("orders", durable=True)
+    for number in range(103):
+        key = f"ring{(number + 1) % 103}"
+        arguments: dict[str, Any] = {
+            "x-max-length": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": key,
+        }  # fmt: skip
+        hostile.queue_declare(f"ring{number}", durable=True, arguments=arguments)
+    with pytest.raises((ChannelClosedByBroker, NackError)):
+        hostile.basic_publish("", "ring0", b"round", PERSISTENT)
+
+    # The same by a reject, which leaves the message where it was.
+    hostile = connect(NAMES[1])
+    to_ring: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ring0"}
+    hostile.queue_declare("wheel", durable=True, arguments=to_ring)
+    hostile.basic_publish("", "wheel", b"round", PERSISTENT)
+    ((_, _, tag),) = take(hostile, "wheel", 1)
+    hostile.basic_nack(tag, requeue=False)
+    with pytest.raises(ChannelClosedByBroker, match="too many for one step"):
+        _ask_until_closed(hostile)
+    assert [body for body, _, _ in take(connect(NAMES[1]), "wheel", 1)] == [b"round"]
+
+    for name in NAMES:
+        connect(name).basic_publish("", "orders", name.encode(), PERSISTENT)
     assert sorted(body for body, _, _ in take(honest, "orders", 3)) == [name.encode() for name in NAMES]

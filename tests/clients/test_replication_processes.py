@@ -16,6 +16,14 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2, headers={"kind": "order"})
 QUICK = ("--replication-queues", "^r", "--replication-retry-max", "1", "--replication-look-interval", "0.1")
 
 
+def password(folder: Path, text: str) -> tuple[str, str]:
+    """In a file, as a link wants it."""
+    file = folder / "password"
+    file.touch(0o600)
+    file.write_text(f"{text}\n")
+    return "--replication-password-file", str(file)
+
+
 class Pair:
     """A source whose queues that begin with r are replicated to a target, over a cable."""
 
@@ -23,8 +31,8 @@ class Pair:
         self.target = NodeProcess(folder / "target")
         self.target.start()
         self.cable = Cable(self.target.port)
-        to = f"amqp://guest:guest@127.0.0.1:{self.cable.port}/"
-        self.source = NodeProcess(folder / "source", "--replication-to", to, *QUICK)
+        to = f"amqp://guest@127.0.0.1:{self.cable.port}/"
+        self.source = NodeProcess(folder / "source", "--replication-to", to, *password(folder, "guest"), *QUICK)
         self.source.start()
         self._connections: list[pika.BlockingConnection] = []
 
@@ -178,7 +186,8 @@ def test_after_kills_under_load_everything_is_there_exactly_once(pair: Pair, vic
 
 def test_a_wrong_password_is_told_with_what_to_do(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "target") as target:
-        to = f"amqp://guest:mistaken@127.0.0.1:{target.port}/"
-        with NodeProcess(tmp_path / "source", "--replication-to", to, *QUICK) as source:
+        to = f"amqp://guest@127.0.0.1:{target.port}/"
+        wrong = password(tmp_path, "mistaken")
+        with NodeProcess(tmp_path / "source", "--replication-to", to, *wrong, *QUICK) as source:
             eventually("it is logged", lambda: "check user and password" in source.log.read_text())
             assert "mistaken" not in source.log.read_text()

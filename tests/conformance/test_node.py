@@ -136,11 +136,12 @@ def test_clients_of_this_host_come_in_by_either_protocol() -> None:
         host, _, port = four.rpartition(":")
         assert (host, six) == ("127.0.0.1", f"[::1]:{port}")
         Raw(f"amqp://guest:guest@{six}/").open().close()
-        console = up.told["console"].rpartition(":")[2]
-        for host in ("127.0.0.1", "::1"):
-            with socket.create_connection((host, int(console)), 10) as connection:
-                connection.sendall(b"GET /health/ready HTTP/1.0\r\n\r\n")
-                assert connection.recv(100).startswith(b"HTTP/1.0 200")
+        for door, path in (("console", "/"), ("probes", "/health/ready")):
+            port = up.told[door].rpartition(":")[2]
+            for host in ("127.0.0.1", "::1"):
+                with socket.create_connection((host, int(port)), 10) as connection:
+                    connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+                    assert connection.recv(12).endswith(b" 200")
 
 
 def test_a_node_has_the_same_name_after_a_restart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
@@ -45,13 +45,20 @@ class Answer:
 class Running:
     """One `coterie up`, or `coterie node`."""
 
-    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None, command: str = "up") -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        command: str = "up",
+        log: IO[bytes] | None = None,
+    ) -> None:
+        """`log`: where it writes to what it logs; without one that must be little, and comes with `stop`."""
         ports = ("--port", "0") if command == "up" else ("--amqp", "127.0.0.1:0", "--console", "127.0.0.1:0")
         self._clients: list[pika.BlockingConnection] = []
         self._process = subprocess.Popen(
             [sys.executable, "-m", "coterie", command, "--json", *ports, *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=log or subprocess.PIPE,
             text=True,
             env={**os.environ, **(environment or {})},
         )
@@ -64,6 +71,8 @@ class Running:
         self.told: Any = json.loads(text)
         self.amqp = str(self.told["amqp"][0])
         self.console = str(self.told["console"])
+        self.pid = self._process.pid
+        self.probes = str(self.told["probes"])
 
     @staticmethod
     def refused(*arguments: str) -> str:

@@ -1,4 +1,5 @@
-"""Three brokers as real processes: a disk that takes nothing at one of them, and publishers that are refused."""
+"""Three brokers as real processes: a disk that takes nothing at one of them, or no memory; publishers that are refused;
+messages whose time is over."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pika
 import pytest
 from pika.exceptions import NackError
 from three_brokers import PATIENCE, PERSISTENT, ThreeBrokers, take
+from three_nodes import Nodes
 
 BODY = b"." * 100_000
 
@@ -131,6 +133,88 @@ def test_a_full_disk_at_one_broker_stops_publishers_at_all_and_its_memory_stays_
         publisher.close()
     finally:
         cluster.stop()
+
+
+def test_with_full_disks_at_two_of_three_nothing_is_confirmed_until_they_take_something_again(tmp_path: Path) -> None:
+    cluster = ThreeBrokers(tmp_path / "full")
+    try:
+        careful = cluster.channel("node1")
+        careful.queue_declare("q", durable=True)
+        careful.confirm_delivery()
+        for name in ("node2", "node3"):
+            take_nothing(cluster.pids[name], True)
+        waiting = threading.Thread(target=careful.basic_publish, args=("", "q", BODY, PERSISTENT))
+        waiting.start()
+        reasons: list[str] = []
+        over = threading.Event()
+        publisher = cluster.connect("node1")
+        publisher.add_on_connection_blocked_callback(lambda _, frame: reasons.append(frame.method.reason))
+        publisher.add_on_connection_unblocked_callback(lambda _, __: over.set())
+        flooding = publisher.channel()
+        sent = 1
+        while not reasons and sent < 1000:
+            flooding.basic_publish("", "q", BODY, PERSISTENT)
+            publisher.process_data_events(0.01)
+            sent += 1
+        assert reasons, f"after {sent} messages publishers go on"
+        waiting.join(1.0)
+        assert waiting.is_alive(), "one disk is no majority"
+        for name in ("node2", "node3"):
+            take_nothing(cluster.pids[name], False)
+        waiting.join(PATIENCE)
+        assert not waiting.is_alive(), "what is on a majority of the disks is not confirmed"
+        deadline = time.monotonic() + PATIENCE
+        while not over.is_set():
+            assert time.monotonic() < deadline, "publishers are never told that they may go on"
+            publisher.process_data_events(0.1)
+        publisher.close()
+        assert len(take(cluster.channel("node3"), "q", sent)) == sent
+    finally:
+        cluster.stop()
+
+
+def test_a_broker_that_is_low_on_memory_stops_publishers_at_all(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path / "nodes")
+    nodes.start(0, 1)
+    nodes.start(2, COTERIE_BROKER_MEMORY_HIGH="1000000")
+    try:
+        channel = nodes.channel(0)
+        channel.queue_declare("q")
+        reasons: list[str] = []
+        over = threading.Event()
+        publisher = nodes.channel(1).connection
+        publisher.add_on_connection_blocked_callback(lambda _, frame: reasons.append(frame.method.reason))
+        publisher.add_on_connection_unblocked_callback(lambda _, __: over.set())
+        flooding = publisher.channel()
+        deadline = time.monotonic() + PATIENCE
+        while not reasons:
+            assert time.monotonic() < deadline, "publishers elsewhere go on"
+            flooding.basic_publish("", "q", BODY)
+            publisher.process_data_events(0.05)
+        assert reasons == ["low on memory at node2"]
+        channel.queue_purge("q")
+        while not over.is_set():
+            assert time.monotonic() < deadline, "publishers are never told that they may go on"
+            publisher.process_data_events(0.1)
+        publisher.close()
+        channel.connection.close()
+    finally:
+        nodes.stop()
+
+
+def test_what_has_expired_behind_a_live_message_is_given_to_nobody(three: ThreeBrokers) -> None:
+    """Each time passes at a broker of its own, and is looked at by another one."""
+    channel = three.channel("node1")
+    channel.queue_declare("stale", durable=True)
+    channel.confirm_delivery()
+    channel.basic_publish("", "stale", b"lives", PERSISTENT)
+    channel.basic_publish("", "stale", b"dies", pika.BasicProperties(delivery_mode=2, expiration="100"))
+    channel.queue_declare("clock", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "bell"})
+    channel.queue_declare("bell")
+    channel.basic_publish("", "clock", b"", pika.BasicProperties(expiration="300"))
+    take(three.channel("node2"), "bell", 1)  # by then its time is over, for every broker
+    channel.basic_publish("", "stale", b"later", PERSISTENT)
+    assert [body for body, _, _ in take(three.channel("node3"), "stale", 2)] == [b"lives", b"later"]
 
 
 def take_nothing(pid: int, nothing: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pika
 import pytest
-from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, NackError
 from three_brokers import NAMES, PERSISTENT, ThreeBrokers, take
 
 LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
@@ -50,6 +50,26 @@ def reject(three: ThreeBrokers) -> None:
         pass
 
 
+def fail_half_way(three: ThreeBrokers) -> None:
+    """A message for a queue that takes it, and for a ring of queues in which it would go round for ever."""
+    channel = three.channel("node2")
+    channel.exchange_declare("both", "fanout", durable=True)
+    for number in range(103):
+        arguments: dict[str, Any] = {
+            "x-max-length": 0,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": f"ring{(number + 1) % 103}",
+        }
+        channel.queue_declare(f"ring{number}", durable=True, arguments=arguments)
+    channel.queue_bind("innocent", "both")
+    channel.queue_bind("ring0", "both")
+    channel.confirm_delivery()
+    with pytest.raises(NackError):
+        channel.basic_publish("both", "", b"half", PERSISTENT)
+    for name in NAMES:
+        assert three.channel(name).queue_declare("innocent", passive=True).method.message_count == 1
+
+
 def goes_on(three: ThreeBrokers, what: str) -> None:
     """Something has expired since, and every broker confirms and delivers."""
     channel = three.channel("node3")
@@ -85,12 +105,15 @@ def test_what_once_stopped_a_cluster_for_good_stops_nobody_and_loses_nothing(tmp
         channel.basic_publish("", "innocent", b"innocent", PERSISTENT)
         expire(three)
         reject(three)
+        fail_half_way(three)
         goes_on(three, "first")
     finally:
         three.stop()
     three = ThreeBrokers(tmp_path)
     try:
         goes_on(three, "second")
-        assert [body for body, _, _ in take(three.channel("node2"), "innocent", 1)] == [b"innocent"]
+        channel = three.channel("node2")
+        assert channel.queue_declare("innocent", passive=True).method.message_count == 1
+        assert [body for body, _, _ in take(channel, "innocent", 1)] == [b"innocent"]
     finally:
         three.stop()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 from console_rig import Running
@@ -135,7 +136,7 @@ def test_lists_are_filtered_sorted_and_cut_into_pages(node: Running) -> None:
         "page=9",
         "page_size=100000&page=1",
         "page=x",
-        "name=(a%2B)%2B&use_regex=true",
+        "name=(%3F%3Da)&use_regex=true",
         "name=(&use_regex=true",
     ):
         assert node.ask("GET", f"/api/queues/pages?{wrong}").status == 400
@@ -295,7 +296,13 @@ def test_rates_are_made_of_samples() -> None:
 
 def test_a_user_is_made_changed_and_deleted_and_its_connections_end(node: Running) -> None:
     user = node.add_user("clerk", "", ".*", ".*", ".*")
-    assert node.get("/api/users/clerk") == {"name": "clerk", "tags": [], "has_password": True, "limits": {}}
+    assert node.get("/api/users/clerk") == {
+        "name": "clerk",
+        "tags": [],
+        "has_password": True,
+        "limits": {},
+        "allow": [],
+    }
     client = node.client(user)
     node.change("PUT", "/api/users/clerk", {"password": "another", "tags": "management"})
     with pytest.raises(AMQPConnectionError):
@@ -459,27 +466,6 @@ def test_a_body_that_is_too_large_is_refused() -> None:
         assert node.ask("GET", "/api/whoami").status == 200
 
 
-def test_connections_beyond_the_limit_are_turned_away() -> None:
-    with Running(command="node", environment={"COTERIE_CONSOLE_CONNECTIONS_MAX": "2"}) as node:
-        host, _, port = node.console.rpartition(":")
-        held = [socket.create_connection((host, int(port)), timeout=30) for _ in range(2)]
-        for connection in held:  # both are answered, so both are open
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert connection.recv(12) == b"HTTP/1.1 200"
-        with socket.create_connection((host, int(port)), timeout=30) as third, suppress(ConnectionResetError):
-            assert third.recv(1) == b""
-        for connection in held:
-            connection.close()
-        node.eventually(lambda: _answers(node))
-
-
-def _answers(node: Running) -> bool:
-    try:
-        return node.ask("GET", "/api/whoami").status == 200
-    except OSError:
-        return False
-
-
 def test_garbage_on_the_port_does_no_harm(node: Running) -> None:
     host, _, port = node.console.rpartition(":")
     for garbage in (
@@ -535,12 +521,12 @@ def test_metrics_tell_what_went_through_and_never_fall(node: Running) -> None:
     channel = node.channel()
     channel.queue_declare("measured")
     channel.confirm_delivery()
-    before = samples(node.ask("GET", "/metrics", user=None).body.decode())
+    before = samples(node.ask("GET", "/metrics").body.decode())
     for _ in range(10):
         channel.basic_publish("", "measured", b"12345")
     for _ in range(4):
         channel.basic_get("measured", auto_ack=True)
-    after = samples(node.ask("GET", "/metrics", user=None).body.decode())
+    after = samples(node.ask("GET", "/metrics").body.decode())
 
     def grown(name: str) -> float:
         return after[name] - before[name]
@@ -555,7 +541,7 @@ def test_metrics_tell_what_went_through_and_never_fall(node: Running) -> None:
     assert after["rabbitmq_alarms_memory_used_watermark"] == 0
     assert after["coterie_event_loop_lag_seconds_count"] >= 0
     node.change("DELETE", f"{ROOT}/measured")
-    gone = samples(node.ask("GET", "/metrics", user=None).body.decode())
+    gone = samples(node.ask("GET", "/metrics").body.decode())
     for name, value in after.items():
         if name.partition("{")[0].endswith("_total"):
             assert gone[name] >= value, name
@@ -604,9 +590,20 @@ OVERVIEW = [
     "queues_declared_total",
     "queues_deleted_total",
     "resident_memory_limit_bytes",
-    "channel_messages_published_total",
+    "channel_consumers",
+    "channel_get_ack_total",
+    "channel_get_empty_total",
+    "channel_get_total",
+    "channel_messages_acked_total",
     "channel_messages_confirmed_total",
+    "channel_messages_delivered_ack_total",
+    "channel_messages_delivered_total",
+    "channel_messages_published_total",
+    "channel_messages_redelivered_total",
+    "channel_messages_unacked",
+    "channel_messages_unconfirmed",
     "channel_messages_unroutable_dropped_total",
+    "channel_messages_unroutable_returned_total",
 ]
 """What RabbitMQ's dashboard "Overview" is made of, now and before."""
 
@@ -658,12 +655,43 @@ def test_rabbitmqs_dashboard_finds_its_metrics_and_they_tell_what_happened(tmp_p
         assert (grown("rabbitmq_queues_created_total"), grown("rabbitmq_queues_deleted_total")) == (3, 2)
 
 
+def test_what_channels_carried_is_told_by_rabbitmqs_names_of_metrics_and_of_message_stats(node: Running) -> None:
+    channel, reader = node.channel(), node.channel()
+    channel.queue_declare("carried")
+    for _ in range(6):
+        channel.basic_publish("", "carried", b"x")
+    before = samples(node.ask("GET", "/metrics").body.decode())
+    assert reader.basic_get("carried", auto_ack=True)[0] is not None
+    assert reader.basic_get("carried")[0] is not None
+    reader.basic_nack(2)
+    assert reader.basic_get("carried")[0] is not None  # again
+    reader.basic_consume("carried", lambda *_: None, auto_ack=True, consumer_tag="takes")
+    reader.connection.process_data_events(0)
+    node.eventually(lambda: node.get(f"{ROOT}/carried")["messages_ready"] == 0)
+    reader.basic_cancel("takes")
+    channel.basic_publish("", "carried", b"x")
+    reader.basic_consume("carried", lambda *_: None)
+    node.eventually(lambda: node.get(f"{ROOT}/carried")["messages_unacknowledged"] == 2)
+    after = samples(node.ask("GET", "/metrics").body.decode())
+    carried = {
+        "get_total": 1, "get_ack_total": 2, "messages_redelivered_total": 1, "messages_delivered_total": 4,
+        "messages_delivered_ack_total": 1, "messages_published_total": 1, "consumers": 1, "messages_unacked": 2,
+    }  # fmt: skip
+    grown = {name: after[f"rabbitmq_channel_{name}"] - before[f"rabbitmq_channel_{name}"] for name in carried}
+    assert grown == carried
+    (shown,) = [each for each in node.get("/api/channels") if each["messages_unacknowledged"] == 2]
+    told = {"get_no_ack": 1, "get": 2, "redeliver": 1, "deliver_no_ack": 4, "deliver": 1, "deliver_get": 8}
+    assert {name: shown["message_stats"][name] for name in told} == told
+    (line,) = [each for each in node.get("/api/connections") if each["name"] == shown["connection_details"]["name"]]
+    assert {name: line["message_stats"][name] for name in told} == told
+
+
 def test_metrics_of_each_object_survive_any_name(node: Running) -> None:
     name = 'a "quoted" \\ name\nwith a line'
     channel = node.channel()
     channel.queue_declare(name.replace("\n", ""))
     node.change("PUT", f"{ROOT}/{quote(name, safe='')}", {})
-    found = samples(node.ask("GET", "/metrics/per-object", user=None).body.decode())
+    found = samples(node.ask("GET", "/metrics/per-object").body.decode())
     shown = r"a \"quoted\" \\ name\nwith a line"
     assert found[f'rabbitmq_queue_messages_ready{{vhost="/",queue="{shown}"}}'] == 0
     assert any(series.startswith("rabbitmq_connection_incoming_bytes_total{connection=") for series in found)
@@ -673,7 +701,7 @@ def test_metrics_of_each_object_survive_any_name(node: Running) -> None:
 def test_the_store_is_measured_too(tmp_path: Path) -> None:
     with Running("--data", str(tmp_path)) as node:
         node.change("PUT", f"{ROOT}/kept", {})
-        found = samples(node.ask("GET", "/metrics", user=None).body.decode())
+        found = samples(node.ask("GET", "/metrics").body.decode())
         assert found["coterie_store_sync_seconds_count"] > 0
         assert found["coterie_store_bytes"] > 0
         assert found["rabbitmq_disk_space_available_bytes"] > 0
@@ -722,8 +750,11 @@ def test_a_node_may_have_no_console_and_a_port_that_is_taken_is_refused() -> Non
 
 def test_without_aiohttp_the_node_says_so_in_a_line_and_runs_on(tmp_path: Path) -> None:
     (tmp_path / "aiohttp.py").write_text("raise ModuleNotFoundError(\"No module named 'aiohttp'\", name='aiohttp')\n")
-    with Running(environment={"PYTHONPATH": str(tmp_path)}) as node:
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    with Running(environment={"PYTHONPATH": path}) as node:
         assert node.told["console"] is None
+        with urlopen(f"http://{node.probes}/health/ready") as probe, urlopen(f"http://{node.probes}/metrics") as found:
+            assert (probe.status, found.status) == (200, 200)
         client = node.client()
         client.channel().queue_declare("there")
         client.close()

@@ -19,6 +19,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 from three_brokers import PERSISTENT, ThreeBrokers
 
+from coterie.streams.client import Client
+
 pytestmark = pytest.mark.browser
 
 EVIL = "<img src=x onerror=document.title='evil'>"
@@ -190,8 +192,13 @@ def test_somebody_walks_through_the_page_and_a_node_dies(shop: Shop, reader: Rea
     page.wait("location.hash.startsWith('#/queue/')")
     assert page.focused() == ORDERS  # the heading of where one has come to
 
-    # One queue: its messages by position, one of them opened.
+    # One queue: its messages by position, one of them opened; and a reader of a stream.
     page.sees("25", "[data-tile=ready]")
+    with Client(shop.cluster.console["node1"], "guest", "guest") as client:
+        lease = client.acquire(ORDERS, EVIL, "s", rows=0)
+        page.sees("a lease of guest; lag 25, holds 0; unused for", "#leases")
+        page.sees(EVIL, "#leases")
+        client.end(lease)
     page.click("#messages td button", '"order": 0')
     page.sees('"sku": "A-0"', ".payload")
     page.sees(EVIL, ".payload")
@@ -377,7 +384,7 @@ def test_polling_stops_while_the_page_is_hidden_and_a_login_that_is_over_leads_b
         document.dispatchEvent(new Event('visibilitychange'));
     }"""
     page.wait(f"{looks} >= 3")
-    asked = [url for url in page.requests if "/api/" in url and not url.endswith("/api/session")]
+    asked = [url for url in page.requests if "/api/" in url and not url.endswith(("/api/session", "/api/auth"))]
     assert all("/api/live" in url for url in asked), asked  # one request a turn, and no other
     page.run(f"({hide})(true)")
     before = page.run(looks)

@@ -27,7 +27,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         settings = {"replication": {"to": other.url, "queues": ".*"}}
         data = tmp_path_factory.mktemp("data")
         with coterie.testing.cluster(1, settings=settings, data=data, console=True) as cluster:
-            text = urlopen(f"{cluster[0].console}/metrics").read().decode()
+            text = urlopen(f"{cluster[0].probes}/metrics").read().decode()
     return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 
 

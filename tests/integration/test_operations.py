@@ -130,7 +130,9 @@ def test_errors_are_one_line_and_the_exit_code_tells_whose_they_are(node: Runnin
 
     assert "no queue 'nothing' in vhost '/'" in error("queues", "show", "nothing", expect=2)
     assert "no vhost 'nothing'" in error("queues", "--vhost", "nothing", expect=2)
-    assert "Login failed" in error("status", expect=2, user=("guest", "wrong"))
+    said = error("status", expect=2, user=("guest", "wrong"))
+    assert "Login failed as 'guest'" in said
+    assert "--url http://USER@" in said
     assert "name=value" in error("queues", "declare", "q", "--argument", "novalue", expect=2)
     assert "not JSON" in error("policies", "set", "p", "x", "{", expect=2)
     assert "no node answers at http://127.0.0.1:1:" in error("status", "--url", "127.0.0.1:1", expect=1)
@@ -271,6 +273,10 @@ RABBITMQ = {
 }
 
 
+def kept(node: Running) -> dict[str, dict[str, object]]:
+    return {user["name"]: user for user in node.get("/api/definitions")["users"]}
+
+
 def test_definitions_of_rabbitmq_are_taken_with_passwords_and_what_is_ignored_is_told(
     node: Running, tmp_path: Path
 ) -> None:
@@ -279,13 +285,13 @@ def test_definitions_of_rabbitmq_are_taken_with_passwords_and_what_is_ignored_is
     text = node.command("definitions", "import", str(file)).stdout
     for note in ("1 global parameters", "'surprise'", "'shovel'", "queues: keys", "node"):
         assert note in text
+    assert kept(node)["old"] == RABBITMQ["users"][0]
     channel = node.channel(("old", "open sesame"), "rabbit")
+    assert kept(node)["old"]["hashing_algorithm"] == "coterie.scrypt"  # as soon as the password was at hand
     assert told(node, "permissions", "topics")["topic_permissions"] == RABBITMQ["topic_permissions"]
     channel.basic_publish("e", "any.key", b"x")
     node.eventually(lambda: node.get("/api/queues/rabbit/q", ("old", "open sesame"))["counters"]["enqueued"] == 1)
     assert node.get("/api/whoami", ("older", "error"))["tags"] == ["administrator"]
-    users = {user["name"]: user for user in node.get("/api/definitions")["users"]}
-    assert users["old"] == RABBITMQ["users"][0]
 
 
 def test_an_import_with_one_problem_does_nothing_and_names_every_problem(node: Running, tmp_path: Path) -> None:

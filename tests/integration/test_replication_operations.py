@@ -26,8 +26,8 @@ QUICK = {
 
 def link_to(target: Running) -> dict[str, str]:
     """By a user there who may do just what a link needs."""
-    ours = r"^coterie\.replication$"
-    name, password = target.add_user("link", "", ours, ours, "^$")
+    ours = r"^(coterie\.replication|r.*)$"
+    name, password = target.add_user("link", "replicator", ours, ours, "^r")
     return {"COTERIE_REPLICATION_TO": f"amqp://{name}:{password}@{target.amqp}"}
 
 
@@ -107,6 +107,7 @@ def link_state(console: str) -> str:
 def test_settings_that_are_no_good_are_refused_in_one_line(
     variable: str, value: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(os.environ, "COTERIE_REPLICATION_TO", "amqp://h:5672")
     monkeypatch.setitem(os.environ, f"COTERIE_REPLICATION_{variable}", value)
     assert text in Running.refused("up", "--port", "0")
 

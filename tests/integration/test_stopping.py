@@ -200,7 +200,7 @@ def test_a_step_that_hangs_is_named_and_the_next_ones_are_taken(
     monkeypatch.setattr(logging.getLogger("coterie"), "propagate", True)
 
     async def scene() -> None:
-        node = Node(NodeConfig("n1", tmp_path, ListenSettings(amqp="127.0.0.1:0", console="")))
+        node = Node(NodeConfig("n1", tmp_path, ListenSettings(amqp="127.0.0.1:0", console="", probes="")))
         await node.start()
         part, method = hangs(node)
         never = asyncio.get_running_loop().create_future()

@@ -187,7 +187,7 @@ def test_a_broker_with_a_folder_has_everything_again_after_a_kill_and_at_the_sam
 def test_nothing_is_left_when_it_ends() -> None:
     before = set(threading.enumerate())
     with coterie.testing.broker(console=True) as broker:
-        assert urlopen(f"{broker.console}/metrics").status == 200
+        assert urlopen(f"{broker.probes}/metrics").status == 200
         port = broker.port
     broker.close()
     assert set(threading.enumerate()) <= before
@@ -234,7 +234,7 @@ def test_a_cluster_of_no_brokers_is_refused() -> None:
 def test_one_that_lost_its_majority_is_alive_and_not_ready() -> None:
     def answer(node: EmbeddedBroker, path: str) -> tuple[int, str]:
         try:
-            with urlopen(f"{node.console}{path}") as response:
+            with urlopen(f"{node.probes}{path}") as response:
                 return response.status, response.read().decode()
         except HTTPError as error:
             return error.code, error.read().decode()

@@ -45,13 +45,15 @@ LOGIN = 0.05
 """Seconds, of virtual time, in which a password is checked."""
 
 
-def quick_user(name: str) -> tuple[str, dict[str, object]]:
+def quick_user(name: str, *tags: str) -> tuple[str, dict[str, object]]:
     """A user whose password is its name, kept as RabbitMQ keeps it: that is checked more quickly than our own."""
     salt = b"salt"
     password = base64.b64encode(salt + hashlib.sha256(salt + name.encode()).digest()).decode()
     everything = {"/": [".*", ".*", ".*"]}
     algorithm = "rabbit_password_hashing_sha256"
-    return name, {"algorithm": algorithm, "password": password, "tags": [], "permissions": everything, "limits": {}}
+    return name, {
+        "algorithm": algorithm, "password": password, "tags": [*tags], "permissions": everything, "limits": {},
+    }  # fmt: skip
 
 
 class Wire(Stream):

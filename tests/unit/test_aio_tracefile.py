@@ -37,6 +37,16 @@ def test_events_reach_the_file_on_flush_and_are_read_back_equal(tmp_path: Path) 
     trace.close()
 
 
+@pytest.mark.parametrize("segments", [None, Segments(5.0, 1 << 20)])
+def test_a_trace_is_for_nobody_else_to_read(tmp_path: Path, segments: Segments | None) -> None:
+    folder = tmp_path / "traces"
+    trace = open_trace(folder, "run", "a", 7, lambda: 1.5, lambda: 1000.25, segments)
+    trace.emit("start", sender="a#7", stack=["TCP"])
+    trace.close()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
 def test_a_full_buffer_is_written_without_being_asked(tmp_path: Path) -> None:
     trace = trace_in(tmp_path)
     emitted = 0

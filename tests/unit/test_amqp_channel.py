@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
 from amqp_rig import CAPABLE, Client, Rig, frame, publish_frames
 from test_amqp_connection import Slow
 
-from coterie.amqp.codes import NOT_FOUND
+from coterie.amqp.codes import NOT_FOUND, PRECONDITION_FAILED
 from coterie.amqp.methods import METHODS
 from coterie.amqp.properties import Properties
 from coterie.amqp.settings import AmqpSettings
 from coterie.broker.cluster import NullCluster
 from coterie.broker.entry import Entry
 from coterie.broker.message import make_message
+from coterie.broker.publish import Publish, Routed
 from coterie.broker.queue import Queue
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import Change
@@ -129,6 +130,42 @@ def test_an_answer_that_comes_after_the_channel_has_closed_is_nobodys() -> None:
     assert client.heard() == []
 
 
+class Refusing(NullCluster):
+    """Takes no publish, once it is told so."""
+
+    refuses = False
+
+    def publish(
+        self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
+    ) -> None:
+        if self.refuses:
+            raise ProtocolError(PRECONDITION_FAILED, "refused")
+        super().publish(vhost, routed, done, publishes)
+
+
+def test_publishes_that_are_refused_while_the_connection_ends_do_not_keep_it_from_ending() -> None:
+    cluster = Refusing()
+    rig = Rig(cluster=cluster)
+    client = rig.client(channels=2)
+    client.call(1, "queue.declare", queue="q")
+    for body in (b"1", b"2"):
+        client.publish(1, "", "q", body)
+    for channel in (1, 2):
+        client.call(channel, "basic.get", queue="q")
+    cluster.refuses = True
+    client.raw(
+        METHODS["basic.ack"].frame(1, delivery_tag=1)
+        + publish_frames(1, "", "q", b"x")
+        + publish_frames(2, "", "q", b"x")
+        + bytes(9)  # no frame
+    )
+    assert client.names()[-1] == "connection.close"
+    client.gone()
+    queue = rig.broker.vhost("/").queues["q"]
+    assert (queue.ready, queue.unacked) == (1, 0)
+    assert list(rig.server.connections) == []
+
+
 def test_a_message_that_was_got_too_late_goes_back_unseen() -> None:
     rig, cluster, client = deferred()
     cluster.at_once = True
@@ -236,6 +273,24 @@ def test_what_a_full_queue_refuses_is_nacked_and_nothing_else_is(free: int, answ
     client.raw(publish_frames(1, "", "q", b"x") * 5)
     found = [(each.name[6:], each["delivery_tag"], each.arguments.get("multiple")) for each in client.heard()]
     assert [f"{name} {tag!r}{'+' if many else ''}" for name, tag, many in found] == answers
+
+
+def test_a_batch_that_is_safe_before_an_earlier_one_is_told_after_it_and_as_its_own() -> None:
+    slow = Slow()
+    rig = Rig(cluster=slow)
+    client = rig.client()
+    client.call(1, "queue.declare", queue="q", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    client.call(1, "confirm.select")
+    client.raw(publish_frames(1, "", "q", b"x") * 2)
+    client.raw(publish_frames(1, "", "q", b"x") * 2)  # these are refused
+    first, second = slow.waiting
+    second()
+    rig.run()
+    assert client.heard() == []
+    first()
+    rig.run()
+    heard = [(each.name[6:], each["delivery_tag"]) for each in client.heard()]
+    assert heard == [("ack", 2), ("nack", 3), ("nack", 4)]
 
 
 # Content.

@@ -17,7 +17,7 @@ from coterie.broker.broker import DISK
 from coterie.broker.cluster import NullCluster
 from coterie.broker.publish import Publish, Routed
 from coterie.broker.vhost import Vhost
-from coterie.log import facts_of
+from coterie.logs import facts_of
 
 START_OK = METHODS["connection.start-ok"].frame(
     0, client_properties=CAPABLE, mechanism="PLAIN", response=b"\0guest\0guest", locale="en_US"

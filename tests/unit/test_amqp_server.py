@@ -191,11 +191,13 @@ def test_connections_that_are_not_opened_are_limited_in_number() -> None:
         async with serving(settings=AmqpSettings(handshakes_max=2)) as server, contextlib.AsyncExitStack() as stack:
             first = await stack.enter_async_context(dialled(server))
             await first.greet()
-            await (await stack.enter_async_context(dialled(server))).greet()
+            second = await stack.enter_async_context(dialled(server))
+            await second.greet()
             third = await stack.enter_async_context(dialled(server))
+            assert await third.greet()  # the oldest makes room for it
             with pytest.raises((OSError, asyncio.IncompleteReadError)):
-                await third.greet()
-            await first.open()
+                await first.open()
+            await second.open()
             fourth = await stack.enter_async_context(dialled(server))
             assert await fourth.greet()
             assert (server.accepted, server.turned_away) == (4, 1)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pytest
 from broker_rig import Rig, bodies, headers
 
+from coterie.amqp.codes import PRECONDITION_FAILED
 from coterie.amqp.tables import Table
 from coterie.broker.entry import Entry
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.queue import Queue
 from coterie.broker.storage import NullStore
+from coterie.errors import ProtocolError
 
 
 def rig_with_grave(arguments: Table | None = None) -> tuple[Rig, Queue, Queue]:
@@ -149,6 +152,31 @@ def test_a_letter_that_goes_round_without_a_reject_is_dropped() -> None:
     assert [queue.ready for queue in rig.vhost.queues.values()] == [0, 0]
 
 
+def test_a_letter_goes_round_no_more_in_a_queue_whose_name_is_no_text() -> None:
+    name = b"a-\xff\x80".decode("utf-8", "surrogateescape")  # in `x-death` it comes back as bytes
+    rig = Rig()
+    queue = rig.declare(name, {"x-message-ttl": 50, "x-dead-letter-exchange": ""})
+    rig.publish("round", key=name)
+    rig.run(1)
+    assert (queue.counters.expired, queue.ready) == (1, 0)
+
+
+def test_deaths_in_a_queue_whose_name_is_no_text_are_one_record() -> None:
+    name = b"a-\xff\x80".decode("utf-8", "surrogateescape")
+    rig = Rig()
+    queue = rig.declare(name, {"x-dead-letter-exchange": ""})
+    rig.publish("again", key=name)
+    client = rig.consume(queue, prefetch=1)
+    client.reject()
+    rig.run()
+    client.reject()
+    client.close()
+    rig.run()
+    records = headers(only(queue))["x-death"]
+    assert isinstance(records, list)
+    assert [record["count"] for record in records] == [2]
+
+
 def test_a_queue_that_is_its_own_grave_keeps_what_is_rejected_and_not_what_expires() -> None:
     rig = Rig()
     queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-message-ttl": 1000})
@@ -195,7 +223,7 @@ def test_a_full_grave_that_refuses_gets_no_more_letters() -> None:
 
 def test_a_long_chain_of_overflowing_graves_is_worked_off() -> None:
     rig = Rig()
-    count = 2000
+    count = 120
     for number in range(count):
         following = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"q{number + 1}"}
         rig.declare(f"q{number}", {"x-max-length": 0, **following})
@@ -271,3 +299,78 @@ def test_the_store_is_told_of_a_death_and_its_letters_as_one_unit() -> None:
     assert store.units == [["-q:2", "+dead:2"]]
     assert isinstance(store, QueueObserver)
     assert store.depth == 0
+
+
+RING = 103
+"""Queues: more than a letter can tell deaths."""
+
+
+def ring(rig: Rig, length: int = RING) -> list[Queue]:
+    """Queues that keep nothing, each of which sends its dead on to the next."""
+    names = [f"ring{number}" for number in range(length)]
+    return [
+        rig.declare(
+            name, {"x-max-length": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": names[at - length + 1]}
+        )
+        for at, name in enumerate(names)
+    ]
+
+
+def test_letters_that_go_round_a_ring_too_long_to_tell_end_and_nothing_has_happened() -> None:
+    rig = Rig()
+    queues = ring(rig)
+    with pytest.raises(ProtocolError, match="too many for one step") as refused:
+        rig.publish("a", key="ring0")
+    assert refused.value.reply_code == PRECONDITION_FAILED
+    rig.run()
+    assert [queue.counters.enqueued for queue in queues] == [0] * RING
+    rig.declare("q")
+    rig.publish("b")
+    assert bodies(rig.vhost.queues["q"]) == ["b"]
+
+
+def test_letters_that_double_with_each_death_end() -> None:
+    rig = Rig()
+    for level in range(30):
+        rig.exchange(f"level{level}", "fanout")
+        for which in "ab":
+            rig.declare(f"{level}{which}", {"x-max-length": 0, "x-dead-letter-exchange": f"level{level + 1}"})
+            rig.bind(f"level{level}", f"{level}{which}")
+    with pytest.raises(ProtocolError, match="too many for one step"):
+        rig.publish("a", exchange="level0")
+    assert rig.vhost.queues["0a"].counters.enqueued == 0
+
+
+def test_a_reject_that_would_have_no_end_gives_the_message_back() -> None:
+    rig = Rig()
+    ring(rig)
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ring0"})
+    rig.publish("a")
+    client = rig.consume(queue)
+    with pytest.raises(ProtocolError, match="too many for one step"):
+        client.reject()
+    client.cancel()
+    assert bodies(queue) == ["a"]
+    assert only(queue).redelivered
+
+
+def test_messages_whose_expiry_would_have_no_end_stay_and_are_given_to_nobody() -> None:
+    rig = Rig()
+    ring(rig)
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ring0"})
+    rig.publish("a", expiration="10")
+    rig.run(1.0)
+    assert queue.ready == 1
+    assert rig.consume(queue).bodies() == []
+
+
+def test_very_many_that_die_at_once_and_kill_others_are_all_sent_on() -> None:
+    """Each letter may kill another one, in a few queues one behind the other."""
+    rig = Rig()
+    last = rig.declare("last")
+    rig.declare("third", {"x-max-length": 2, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "last"})
+    rig.declare("second", {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "third"})
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "second"})
+    rig.publish(*(str(number) for number in range(5_000)))
+    rig.consume(queue).reject()
+    assert bodies(last) == [str(number) for number in range(5_000 - 5)]

@@ -266,7 +266,7 @@ def test_a_broker_that_is_updated_remembers_the_ids_also_on_its_disk() -> None:
     cluster.settle()
     assert held(a) == []
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     publish(a, "meanwhile")
     cluster.settle()
     c = cluster.start(2)

@@ -288,9 +288,9 @@ def test_a_pseudo_queue_is_published_to_by_its_name() -> None:
 def test_nobody_publishes_to_what_is_missing_or_internal() -> None:
     rig = Rig()
     rig.exchange("inside", internal=True)
-    rig.vhost.check_publish("")
-    rig.vhost.check_publish("amq.topic")
+    rig.vhost.check_publish("", None)
+    rig.vhost.check_publish("amq.topic", None)
     for name, code in (("missing", 404), ("inside", 403)):
         with pytest.raises(ProtocolError, match=re.escape(f"exchange '{name}' in vhost '/'")) as caught:
-            rig.vhost.check_publish(name)
+            rig.vhost.check_publish(name, None)
         assert caught.value.reply_code == code

@@ -69,6 +69,20 @@ def test_bytes_limit_what_is_taken_but_one_is_always() -> None:
     assert step(rig, queue, ACQUIRE, bytes=4) == step(rig, queue, ACQUIRE) | {"acquired": 1}
 
 
+def test_a_lease_tells_what_fits_into_so_many_bytes() -> None:
+    rig = Rig()
+    queue = rig.declare()
+    rig.publish("aaaa", "bb", "cc", "d", "e", "f")
+    step(rig, queue, ACQUIRE, rows=4)
+    step(rig, queue, RELEASE, first=3)
+    step(rig, queue, ACQUIRE)  # d, e and f at offsets 4 to 6: 3 is in no piece
+    lease = queue.leases.get("l")
+    assert lease is not None
+    assert [lease.fits(0, size, 100) for size in (0, 1, 5, 6, 8, 9, 10, 11, 1000)] == [1, 1, 1, 2, 3, 5, 6, 7, 7]
+    assert [lease.fits(first, 2, 100) for first in range(8)] == [1, 2, 3, 6, 6, 7, 7, 7]
+    assert [lease.fits(0, 1000, most) for most in (1, 2, 4, 6)] == [1, 2, 5, 7], "of very small ones so many at most"
+
+
 def test_what_is_retired_is_gone_and_offsets_go_on() -> None:
     rig = Rig()
     queue = rig.declare()
@@ -287,6 +301,76 @@ def test_a_queue_that_would_expire_stays_as_long_as_it_has_a_lease() -> None:
     step(rig, queue, END)
     rig.run(5)
     assert queue.deleted
+
+
+def expiring(seconds: float, **settings: int) -> Rig:
+    return Rig(BrokerSettings(memory_high=0, lease_expires=seconds, **settings))
+
+
+def test_a_lease_that_nobody_uses_ends_and_what_it_held_is_ready_again() -> None:
+    rig = expiring(100, lease_rows_max=2)
+    queue = rig.declare()
+    rig.publish(*"abcde")
+    for _ in range(3):
+        step(rig, queue, ACQUIRE)
+    answer = step(rig, queue, RETIRE, upto=1)
+    assert (answer["idle"], answer["expires_after"]) == (0, 100)
+    rig.run(90)
+    lease = queue.leases.get("l")
+    assert lease is not None
+    assert (lease.shape()["idle"], queue.ready) == (90, 0)
+    rig.run(20)
+    assert not queue.leases
+    assert bodies(queue) == ["b", "c", "d", "e"]
+    assert all(entry.redelivered for entry in queue.entries.values())
+
+
+@pytest.mark.parametrize("use", [{"do": TAKE}, {"do": ACQUIRE}, {"do": RETIRE, "upto": 0}, {"do": RELEASE, "first": 9}])
+def test_every_step_of_a_lease_is_a_use(use: dict[str, Any]) -> None:
+    rig = expiring(100)
+    queue = rig.declare()
+    rig.publish("a")
+    step(rig, queue, ACQUIRE)
+    for _ in range(5):
+        rig.run(60)
+        step(rig, queue, **use)
+    assert held(queue) == [(0, "a")]
+    with pytest.raises(ProtocolError):
+        step(rig, queue, RETIRE, upto=1, session="another")
+    rig.run(101)
+    assert not queue.leases, "what was refused was none"
+
+
+def test_leases_stay_for_ever_where_none_expires_and_each_has_its_own_time_where_they_do() -> None:
+    rig = expiring(0)
+    queue = rig.declare()
+    step(rig, queue, ACQUIRE)
+    rig.run(1e8)
+    assert queue.leases
+    rig = expiring(100)
+    queue = rig.declare()
+    step(rig, queue, ACQUIRE, "old")
+    rig.run(60)
+    step(rig, queue, ACQUIRE, "new")
+    rig.run(60)
+    assert [lease.name for lease in queue.leases] == ["new"]
+    rig.run(60)
+    assert not queue.leases
+
+
+def test_a_lease_is_as_good_as_new_after_a_restart_and_expires_then() -> None:
+    shelf = Shelf()
+    shelf.at_once = True
+    settings = BrokerSettings(memory_high=0, lease_expires=100)
+    rig = Rig(settings, store=shelf)
+    step(rig, rig.declare(durable=True), ACQUIRE)
+    rig.run(60)
+    again = Rig(settings, store=shelf)
+    queue = again.vhost.queues["q"]
+    again.run(60)
+    assert queue.leases
+    again.run(60)
+    assert not queue.leases
 
 
 def test_what_was_released_too_often_is_a_dead_letter() -> None:

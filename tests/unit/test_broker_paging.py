@@ -91,6 +91,15 @@ def test_a_queue_that_keeps_growing_stays_paged() -> None:
         assert queue.pager.resident <= 100
 
 
+def test_a_gap_in_the_positions_costs_nothing() -> None:
+    """A replica takes the positions of its source, whatever has left that queue."""
+    rig, _, queue = paged()
+    queue.next_position = 1 << 60
+    rig.publish(*numbers(0, COUNT), delivery_mode=2)
+    rig.run(0.2)
+    assert queue.pager.resident <= 100
+
+
 def test_get_waits_for_the_disk() -> None:
     rig, store, queue = paged()
     for number in range(5):

@@ -45,6 +45,39 @@ def test_the_highest_priority_applies_alone_and_among_equals_the_first_name() ->
     assert queue.policy == "c"
 
 
+def test_a_policy_that_is_changed_gives_way_where_another_comes_first_now() -> None:
+    rig = Rig()
+    queue = rig.declare("orders")
+    set_policy(rig, "a", "", max_length=1, priority=1)
+    set_policy(rig, "b", "", max_length=2, priority=2)
+    assert queue.policy == "b"
+    set_policy(rig, "b", "", max_length=2, priority=0)
+    assert queue.policy == "a"
+    set_policy(rig, "b", "", max_length=3, priority=3)
+    assert (queue.policy, queue.limits.max_length) == ("b", 3)
+    set_policy(rig, "b", "^other", max_length=3, priority=3)
+    assert (queue.policy, queue.limits.max_length) == ("a", 1)
+
+
+def test_setting_a_policy_searches_for_no_other_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that searched every name for every pattern would keep all others waiting for long."""
+    rig = Rig()
+    for number in range(20):
+        rig.declare(f"q{number}")
+        set_policy(rig, f"p{number}", f"^z{number}", max_length=1, priority=9)
+    searched: list[str] = []
+
+    def fits(pattern: str, text: str) -> bool:
+        searched.append(pattern)
+        return True
+
+    monkeypatch.setattr("coterie.patterns.fits", fits)
+    set_policy(rig, "late", "^z", max_length=1, priority=10)
+    assert set(searched) == {"^z"}
+    clear_policy(rig, "p3")
+    assert set(searched) == {"^z"}
+
+
 def test_of_an_argument_and_a_policy_the_smaller_number_counts_and_the_arguments_word() -> None:
     rig = Rig()
     queue = rig.declare(arguments={"x-max-length": 5, "x-message-ttl": 100, "x-dead-letter-exchange": "mine"})
@@ -139,7 +172,7 @@ def test_a_policy_says_what_it_is_for() -> None:
     [
         (Policy("", "", {"max-length": 1}), "needs a name"),
         (Policy("p", "(", {"max-length": 1}), "no regular expression"),
-        (Policy("p", "a" * 2000, {"max-length": 1}), "1024 characters"),
+        (Policy("p", "a" * 2000, {"max-length": 1}), "1024 bytes"),
         (Policy("p", "", {}), "empty"),
         (Policy("p", "", {"max-lenght": 1}), "no key 'max-lenght'"),
         (Policy("p", "", {"max-length": "1"}), "whole number"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from broker_rig import Rig, bodies, text
 
 from coterie.broker.entry import State
+from coterie.broker.observer import QueueObserver
+from coterie.broker.queue import Queue
 
 
 def test_a_message_is_enqueued_acquired_and_accepted_and_observers_hear_each_step_as_one_batch() -> None:
@@ -158,6 +160,20 @@ def test_positions_rise_and_are_never_given_twice() -> None:
     rig.publish("c")
     assert list(queue.entries) == [3]
     assert queue.next_position == 4
+
+
+def test_whoever_watches_is_told_of_positions_that_others_have_given() -> None:
+    class Watch(QueueObserver):
+        def leapt(self, queue: Queue) -> None:
+            heard.append(queue.next_position)
+
+    heard: list[int] = []
+    queue = Rig().declare()
+    queue.observers.append(Watch())
+    queue.restore([], 5000)
+    queue.leap(70_000)
+    queue.leap(6)
+    assert heard == [5000, 70_000, 70_000]
 
 
 def test_a_queue_that_is_declared_anew_is_another_incarnation() -> None:

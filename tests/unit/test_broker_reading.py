@@ -13,7 +13,7 @@ from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, Gone, Lease, Le
 from coterie.broker.queue import Queue
 from coterie.broker.reading import LeaseRead, NotHere, RangeRead, Read, Slice
 from coterie.broker.settings import BrokerSettings
-from coterie.cluster.hollow import is_hollow
+from coterie.cluster.bodiless import is_bodiless
 
 
 def step(queue: Queue, do: str, **more: object) -> Lease | None:
@@ -187,10 +187,10 @@ def test_one_that_catches_up_says_that_it_lacks_bodies() -> None:
     a.publish(*(f"{n:1000}" for n in range(3000)))
     cluster.settle()
     c.kill()
-    cluster.until(lambda: len(a.core.in_step) == 2)
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
     c = cluster.start(2)
     cluster.until(lambda: c.opened)
-    assert any(map(is_hollow, c.queue().entries.values()))
+    assert any(map(is_bodiless, c.queue().entries.values()))
     with pytest.raises(NotHere, match="catches up"):
         once(of(c))
     assert slices(of(b)) == [["a"], ["b"]]

@@ -88,6 +88,14 @@ def test_what_a_full_queue_refuses_is_in_the_publish_and_in_the_confirm() -> Non
     ]
 
 
+def test_a_channel_without_confirms_may_publish_what_nobody_takes() -> None:
+    traced = Traced()
+    traced.declare("q", **{"max-length": 0, "overflow": "reject-publish"})
+    traced.client.raw(publishes(b"a", key="nowhere") + publishes(b"b"))
+    assert traced.read() == []
+    assert traced.client.call(1, "queue.declare", queue="q", passive=True)["message_count"] == 0  # and is not closed
+
+
 def test_the_life_of_a_message_with_a_consumer_that_is_lost() -> None:
     traced = Traced()
     traced.declare("q")
@@ -260,8 +268,9 @@ def test_numbers_are_told_as_ranges_in_their_order() -> None:
 
 
 def test_a_persistent_message_in_a_durable_queue_is_told_apart() -> None:
-    traced = Traced(Shelf())
-    traced.rig.broker.store.at_once = True  # type: ignore[attr-defined]
+    shelf = Shelf()
+    shelf.at_once = True
+    traced = Traced(shelf)
     traced.client.send(1, "queue.declare", queue="q", durable=True)
     traced.rig.run()
     traced.read()

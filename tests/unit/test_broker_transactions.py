@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from broker_rig import Rig, Shelf, bodies, message
-from test_broker_dead_letters import Units
+from test_broker_dead_letters import Units, ring
 
 from coterie.broker.publish import Publish
+from coterie.errors import ProtocolError
 
 
 def test_publishes_and_answers_take_effect_together() -> None:
@@ -78,3 +80,19 @@ def test_what_is_gone_already_does_not_hinder_a_transaction() -> None:
     rig.publish("b")
     rig.vhost.transaction([], client.take(["a", "b"]), [], [], lambda: None)
     assert not queue.entries
+
+
+def test_a_transaction_that_fails_does_nothing_and_gives_everything_back() -> None:
+    """Its reject would go round for ever: there are more queues that keep nothing than a letter can tell deaths."""
+    rig = Rig()
+    ring(rig)
+    queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ring0"})
+    rig.publish("a", "b", "c")
+    client = rig.consume(queue)
+    answers = client.take(["a"]), client.take(["b"]), client.take(["c"])
+    with pytest.raises(ProtocolError, match="too many for one step"):
+        rig.vhost.transaction([Publish(message("d"))], *answers, lambda: None)
+    client.cancel()
+    rig.run()
+    assert bodies(queue) == ["a", "b", "c"]
+    assert queue.unacked == 0

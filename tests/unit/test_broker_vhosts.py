@@ -7,6 +7,7 @@ from broker_rig import Rig, Shelf, bodies, message, text
 from test_broker_policies import set_policy
 
 from coterie.amqp.tables import Table
+from coterie.broker.memory import ENTRY
 from coterie.broker.publish import Publish
 from coterie.broker.settings import BrokerSettings
 from coterie.errors import ProtocolError
@@ -219,7 +220,7 @@ def test_there_is_a_limit_on_vhosts() -> None:
 
 
 def test_too_much_in_memory_is_an_alarm_until_enough_is_gone() -> None:
-    rig = Rig(BrokerSettings(memory_high=100, memory_low=0.5, alarm_interval=0.1))
+    rig = Rig(BrokerSettings(memory_high=100 + 2 * ENTRY, memory_low=0.5, alarm_interval=0.1))
     told: list[str] = []
     rig.broker.watch_alarms(told.append)
     rig.declare()
@@ -228,6 +229,7 @@ def test_too_much_in_memory_is_an_alarm_until_enough_is_gone() -> None:
     assert (told, rig.broker.blocked) == (["low on memory"], "low on memory")
     rig.get(no_ack=True)
     rig.run(0.2)
+    assert rig.broker.counted_memory == 60 + ENTRY
     assert rig.broker.blocked == "low on memory", "above the low mark"
     rig.get(no_ack=True)
     rig.run(0.2)

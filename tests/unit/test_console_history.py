@@ -5,7 +5,7 @@ from __future__ import annotations
 from coterie.console.history import COLUMNS, History, Totals
 from coterie.console.logbook import FACT_MAX, Logbook
 from coterie.durations import Durations
-from coterie.log import Log
+from coterie.logs import Log
 
 
 def rows(history: History, after: int = 0) -> list[dict[str, object]]:

@@ -409,6 +409,16 @@ def test_no_more_is_kept_for_views_to_come_than_a_limit() -> None:
     assert s.stack.held()["FLUSH2.kept"] == 64
 
 
+def test_no_more_ends_of_flushes_are_remembered_for_views_to_come_than_a_limit() -> None:
+    s = member()
+    for number in range(200):
+        s.hear(Address(f"m{number}", 1), Flush2, StopFlush(1, ViewId(99, B)))
+    assert len(s.flush.holding._over) == 64
+    assert Address("m0", 1) not in s.flush.holding._over
+    s.view(A, B)  # the view that they spoke of can still come
+    assert len(s.flush.holding._over) == 64
+
+
 # The gate.
 
 

@@ -164,6 +164,18 @@ class Top:
 # Places.
 
 
+def test_what_is_of_no_protocol_of_the_stack_goes_no_further() -> None:
+    """Nobody accounts for it: it was kept for ever as taken before its turn, with the bytes around it."""
+    top = Top()
+    odd = Packet(bundle.join([b"odd"]), None, 99, MCAST)
+    usual = Packet(bundle.join([b"usual"]), None, APP, MCAST)
+    odd.sender = usual.sender = B
+    top.inbox.up([odd, usual])
+    top.inbox.up([odd])
+    assert top.told == [b"usual"]
+    assert top.inbox.stats["unclaimed"] == 2
+
+
 def test_a_snapshot_keeps_its_place_between_what_came_before_and_after_it() -> None:
     top = Top()
     work = top.busy()

@@ -126,7 +126,7 @@ def test_records_that_make_no_sense_are_left_out_as_far_as_they_make_none() -> N
     queue = vhost.queues["long"]
     assert queue.spec.arguments == {"x-message-ttl": 0, "x-dead-letter-exchange": ""}
     assert (queue.kind, queue.limits.max_length, queue.limits.dead_key) == ("fifo", 7, None)
-    assert [*vhost.policies] == ["good"]
+    assert [*vhost.policies] == ["pattern", "good"]  # the first fits nothing
     assert "kind" not in vhost.exchanges
     assert vhost.exchange("alternate").alternate is None
     assert (vhost.binding_count, vhost.limits) == (0, {})

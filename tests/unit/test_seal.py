@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import sys
 
 import pytest
 from hypothesis import given
@@ -165,18 +164,6 @@ def test_nobody_without_the_secret_makes_a_member_remember_anything() -> None:
         with pytest.raises(UnprovenError):
             receiver.open(sealed(seal(number, secret=OTHER), b"body"))
     assert receiver._senders == {}
-
-
-def test_without_the_package_a_secret_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    with pytest.raises(
-        UserError, match=r"UDP: a secret needs the package 'cryptography'.*pip install 'coterie\[secure"
-    ):
-        build([Layer("UDP", {"secret": SECRET})], {"UDP": Udp})
-    build([Layer("UDP", {}), Layer("MULTICAST", {})], {"UDP": Udp, "MULTICAST": Multicast})
-    build([Layer("TCP", {"secret": SECRET})], {"TCP": Tcp})
-    with pytest.raises(UserError, match="MULTICAST: a secret needs the package"):
-        SimGroup().boot("a", Tcp(TcpSettings(secret=SECRET)), Multicast())
 
 
 def test_a_secret_that_can_be_guessed_is_refused() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,37 +32,6 @@ def test_wrong_usage_is_told_in_a_sentence_and_by_exit_code_2(
 ) -> None:
     assert main(["sim", *arguments]) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["sim", "run", "--profile", "channel", "--seeds", "2"],
-        ["sim", "replay", "--profile", "channel", "1"],
-        ["sim", "shrink", "--profile", "channel", "1", "--out", "smaller.json"],
-        ["sim", "mutations", "--check", "nakack-not-to-self"],
-        ["campaign", "--profile", "channel", "--seeds", "2", "--out", "campaign"],
-    ],
-)
-def test_where_the_cipher_of_a_run_is_not_installed_one_line_says_what_to_install(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    assert main(command) == 2
-    out, errors = capsys.readouterr()
-    assert (out, errors.count("\n")) == ("", 1)
-    assert ": the members encrypt their datagrams" in errors
-    assert "pip install 'coterie[secure]'" in errors
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_runs_that_encrypt_nothing_need_no_cipher(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    assert main(["sim", "replay", "--profile", "channel", "2"]) == 0
-    assert "violations: none" in capsys.readouterr().out
 
 
 def test_the_mutations_that_the_help_names_are_there() -> None:

@@ -198,6 +198,24 @@ def test_an_orphaned_content_does_not_come_back_as_a_message_when_its_dequeue_is
         assert host.bodies(b) == {1: message.body}
 
 
+def test_a_content_that_is_gone_is_no_damage_if_all_that_referred_to_it_are_gone_too() -> None:
+    host = Host(settings=QUIET)
+    a, b = Line(host.store, "a"), Line(host.store, "b")
+    message = persistent(b"shared" * 10)
+    (own,) = a.put(message)
+    between = fill(host, a, 30)  # so that what refers to it is in a later segment
+    (other,) = b.put(message)
+    keep = fill(host, b, 30)  # for which that segment stays as it is
+    a.take([own])
+    b.take([other])
+    a.take(between)
+    settle(host)
+    assert not any(message.body in content for content in host.files.values())
+    found = host.crash(a, b)
+    assert found.damage == []
+    assert list(b.entries) == [entry.position for entry in keep]
+
+
 def test_many_restarts_do_not_leave_many_small_segments() -> None:
     host = Host(settings=QUIET)
     line = Line(host.store)

@@ -173,3 +173,18 @@ def test_a_renaming_that_was_reported_as_failed_and_happened_brings_nothing_back
     emptied(host, line, rest)
     host.crash(line)
     assert list(line.entries) == [entry.position for entry in stay]
+
+
+@pytest.mark.parametrize("reserve", [0, 1000])
+def test_a_segment_that_cannot_be_closed_blocks_nobody_once_the_disk_is_well(reserve: int) -> None:
+    """All of it was synced before: there is nothing left that would show that the disk takes data again."""
+    host = Host(settings=replace(SMALL, reserve_bytes=reserve))
+    line, writer = Line(host.store), host.store.writer
+    while not writer.blocked:
+        line.fill(line.next_position, 1)
+        host.disk.sync_fails = lambda name: writer.synced == writer.written  # all is safe: it is to be closed
+        host.store.when_synced(host.store.written(), lambda: None)
+        host.run(0.05)
+    host.disk.sync_fails = lambda name: False
+    host.run(10)
+    assert not writer.blocked

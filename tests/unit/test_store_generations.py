@@ -95,6 +95,21 @@ def test_it_can_be_gone_back_to_without_a_restart() -> None:
     assert len(next(entries for _, entries in host.crash().queues.values())) == OLD + 2
 
 
+def test_a_disk_that_was_full_when_it_was_gone_back_to_is_not_full_for_ever() -> None:
+    host = Host()
+    with_old(host)
+    platter = host.node.platter
+    line = renewed(host)
+    platter.capacity = platter.used()
+    line.fill(line.next_position, 3)
+    host.until(lambda: host.alarms[-1:] == [True])
+    platter.capacity = None
+    results: list[Recovered | Exception] = []
+    host.store.recover(results.append)
+    host.until(lambda: bool(results))
+    assert host.alarms[-1] is False
+
+
 def test_what_is_heard_of_the_end_of_the_old_one_concerns_nobody() -> None:
     host = Host()
     line = with_old(host)

@@ -322,6 +322,17 @@ def test_positions_given_right_after_a_restart_are_not_given_again_after_the_nex
         assert line.next_position > given
 
 
+def test_positions_that_other_brokers_gave_are_not_given_again_though_no_message_of_theirs_came() -> None:
+    host = Host()
+    line = Line(host.store)
+    host.store.opened(line.queue)
+    line.next_position = 10 * SMALL.positions_ahead
+    host.store.leapt(line.queue)
+    host.sync()
+    host.crash(line)
+    assert line.next_position >= 10 * SMALL.positions_ahead
+
+
 def test_after_a_proper_end_the_next_position_is_exactly_the_next() -> None:
     host = Host()
     line = Line(host.store)

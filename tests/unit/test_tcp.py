@@ -12,7 +12,7 @@ from coterie.group.events import Replaced
 from coterie.group.members import Address
 from coterie.group.packet import MCAST, RAW, Packet, encode_header, group_tag
 from coterie.group.protocols.tcp import Tcp, TcpSettings
-from coterie.group.protocols.tcp_peer import CODEC, Hello
+from coterie.group.protocols.tcp_peer import CODEC, Hello, Link
 from coterie.group.stack import Layer, build
 from coterie.runtime.aio import run
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
@@ -231,6 +231,32 @@ def test_connections_without_a_hello_are_limited() -> None:
     wires = [Wire(z, a) for _ in range(10)]
     group.run(0.5)
     assert sum(wire.end is None for wire in wires) == 3
+
+
+def test_who_says_nothing_keeps_no_member_out() -> None:
+    """However many there are, and although each of them is let wait for long."""
+    group = SimGroup()
+    a = group.boot("a", Tcp(TcpSettings(handshakes_max=3, connect_timeout=60.0)))
+    z = group.boot("z", Tcp())
+    first = [Wire(z, a) for _ in range(3)]
+    group.run(0.1)
+    assert [wire.end for wire in first] == [None] * 3
+    b = group.boot("b", Tcp())
+    b.transport.found(a.transport.endpoint)
+    group.run(0.1)
+    assert (b.peers, a.peers) == (["a#1"], ["b#1"])
+    assert sum(wire.end is CloseReason.RESET for wire in first) == 1
+
+
+def test_half_a_packet_of_who_has_not_said_who_it_is_keeps_nothing_else_in_memory() -> None:
+    group = SimGroup()
+    a, _ = mesh(group, "ab")
+    link = Link(a.transport, None)
+    chunk = bytearray(hello(Address("z", 1), host="x" * 200))
+    for piece in (memoryview(chunk)[:5], memoryview(chunk)[5:60], memoryview(chunk)[60:100]):
+        link.received(piece)
+        piece.release()
+    chunk.append(0)  # BufferError: a slice of it is kept
 
 
 @pytest.mark.parametrize(

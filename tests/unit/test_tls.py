@@ -9,7 +9,7 @@ import logging
 import random
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from coterie.group.presets import preset
 from coterie.group.protocols.tcp import Tcp, TcpSettings
 from coterie.group.stack import Layer, build
 from coterie.runtime.aio import AioRuntime, run
+from coterie.runtime.aio.authority import _private_key, trust_key
+from coterie.runtime.aio.tls import Tls
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler, TlsConfig
 
 HERE = Endpoint("127.0.0.1", 0)
@@ -266,6 +268,129 @@ def test_who_has_no_certificate_of_the_authority_stays_outside_and_the_group_goe
     assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
 
 
+# Certificates that are made of the secret.
+
+
+def made_of(secret: str, **settings: object) -> Tcp:
+    return tcp({}, secret=secret, encrypt=True, **settings)
+
+
+def test_members_that_know_the_secret_need_nothing_else_to_encrypt() -> None:
+    async def main() -> None:
+        body = random.Random(1).randbytes(500_000)
+        async with real("a", made_of(SECRET)) as a, real("b", made_of(SECRET)) as b:
+            b.find(a)
+            await until(lambda: bool(a.peers and b.peers), a, b)
+            b.send(body, a.local)
+            a.send(body, b.local)
+            await until(lambda: bool(a.bodies and b.bodies), a, b)
+            assert a.bodies == b.bodies == [body]
+
+    run(main())
+
+
+@pytest.mark.parametrize("dialler", ["a", "b"])
+@pytest.mark.parametrize(
+    ("stranger", "ours_says", "theirs_says"),
+    [
+        (lambda: made_of("another secret, just as long"), "it has another secret", "that has another secret"),
+        (lambda: tcp({}, secret=SECRET), "encrypt", "encrypt"),
+        (lambda: tcp({}), "encrypt", "encrypt"),
+    ],
+    ids=["another secret", "does not encrypt", "no secret"],
+)
+def test_who_has_not_the_secret_stays_outside_and_both_sides_log_why(
+    stranger: Callable[[], Tcp], ours_says: str, theirs_says: str, dialler: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def main() -> None:
+        async with real("a", made_of(SECRET)) as a, real("c", made_of(SECRET)) as c, real("b", stranger()) as b:
+            one, other = (a, b) if dialler == "a" else (b, a)
+            one.find(other)
+            await refused(a)
+            await refused(b)
+            c.find(a)
+            await until(lambda: bool(a.peers and c.peers), a, c)
+            assert (a.events, b.events, c.events) == (["+c#1"], [], ["+a#1"])
+
+    run(main())
+    whys = logged(caplog)
+    assert any(ours_says in why for why in whys)
+    assert any(theirs_says in why for why in whys)
+    assert 2 <= len(caplog.records) <= 4  # each side, and not one for each attempt
+    assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_the_certificate_of_any_other_authority_is_refused(ours: Authority, side: str) -> None:
+    """A stranger that takes every certificate, and shows one that it signed itself, or none."""
+
+    async def main() -> None:
+        async with real("a", made_of(SECRET)) as a:
+            if side == "server":
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                files = ours.member("b")
+                context.load_cert_chain(files["tls_cert"], files["tls_key"])
+                heard = bytearray()
+
+                async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                    heard.extend(await reader.read())
+
+                server = await asyncio.start_server(welcome, "127.0.0.1", 0, ssl=context)
+                a.transport.found(Endpoint("127.0.0.1", server.sockets[0].getsockname()[1]))
+                await refused(a)
+                server.close()
+                assert heard == b""
+                return
+            for files in (ours.member("b"), {}):
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                if files:
+                    context.load_cert_chain(files["tls_cert"], files["tls_key"])
+                reader, writer = await asyncio.open_connection(*a.transport.endpoint, ssl=context)
+                told = b""
+                with contextlib.suppress(ssl.SSLError, ConnectionError):  # TLS 1.3: the client learns it afterwards
+                    writer.write(b"let me in")
+                    told = await reader.read()
+                assert told == b""
+                writer.close()
+            assert a.peers == []
+
+    run(main())
+
+
+def test_one_hang_up_is_no_alarm_and_a_second_one_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Members that dial each other at the same moment drop one of the two connections, at every start."""
+    tls = Tls()
+    tls.hung_up(Endpoint("10.0.0.1", 1))
+    tls.hung_up(Endpoint("10.0.0.2", 1))
+    assert caplog.records == []
+    for port in range(2, 5):
+        tls.hung_up(Endpoint("10.0.0.1", port))
+    assert len(caplog.records) == 1  # and not each time
+
+
+def test_certificates_hold_for_clocks_that_are_wrong_and_for_nodes_that_run_for_years() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust_key(context, b"k" * 32)
+    (root,) = context.get_ca_certs()
+    assert (root["notBefore"], root["notAfter"]) == ("Jan  1 00:00:00 1970 GMT", "Dec 31 23:59:59 9999 GMT")
+
+
+def test_the_authority_is_the_same_wherever_the_key_is_and_another_for_another_key() -> None:
+    numbers = [_private_key(key).private_numbers().private_value for key in (b"k" * 32, b"k" * 32, b"l" * 32)]
+    assert numbers[0] == numbers[1] != numbers[2]
+
+
+def test_encryption_without_a_secret_or_beside_certificates_is_refused(ours: Authority) -> None:
+    with pytest.raises(UserError, match="encrypt needs a secret"):
+        tcp({}, encrypt=True)
+    with pytest.raises(UserError, match="leave it out, or tls_cert"):
+        tcp(ours.member("a"), encrypt=True, secret=SECRET)
+
+
 # Streams.
 
 
@@ -335,6 +460,23 @@ def test_what_is_written_before_a_close_arrives_and_both_ends_are_told(ours: Aut
             near.stream.close()
             await far.until_heard(5_000_000)
             assert (await far.until_closed(), await near.until_closed()) == (CloseReason.EOF, CloseReason.LOCAL)
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [7, 100_000], ids=["gathered", "more than is gathered"])
+def test_what_one_turn_writes_is_buffered_until_it_ends_and_arrives_in_order(ours: Authority, size: int) -> None:
+    async def main() -> None:
+        async with pair(ours) as (near, far):
+            assert near.stream is not None
+            written = b""
+            for number in range(50):
+                part = bytes((number,)) * size
+                near.stream.write((part, b"|"))
+                written += part + b"|"
+                assert near.stream.buffered == len(written) or size > 7
+            await far.until_heard(len(written))
+            assert far.data == written
 
     run(main())
 
@@ -418,7 +560,7 @@ def test_a_node_that_stops_during_handshakes_ends_them(ours: Authority) -> None:
                 runtime.net.connect(Endpoint(*silent.getsockname()), near, 5.0, tls)
                 async with asyncio.timeout(30):
                     accepted, _ = await asyncio.get_running_loop().sock_accept(silent)
-                    while not runtime.net._tls.pending:
+                    while not runtime.net.tls.pending:
                         await asyncio.sleep(0)
                 with accepted:
                     await runtime.close()
@@ -481,7 +623,7 @@ def test_two_hundred_bad_handshakes_leave_nothing_behind(ours: Authority, caplog
             near = Peer()
             runtime.net.connect(listener.endpoint, near, 5.0, tls)
             async with asyncio.timeout(30):
-                while near.stream is None or runtime.net._tls.pending:
+                while near.stream is None or runtime.net.tls.pending:
                     await asyncio.sleep(0.001)
             assert [peer.end for peer in ends[:200] if peer.end is None] == []
             assert [peer.stream is not None for peer in ends[200:]] == [True]

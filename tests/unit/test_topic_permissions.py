@@ -129,7 +129,7 @@ def test_records_that_make_no_sense_are_refused(record: object) -> None:
 
 def test_a_pattern_that_is_none_is_refused_and_so_is_a_user_who_is_not_there(rig: Rig) -> None:
     with pytest.raises(UserError):
-        TopicPermissions(write="(")
+        TopicPermissions(write="(").check()
     answers: list[bool] = []
     rig.users.permit_topic("nobody", "/", "amq.topic", TopicPermissions(), answers.append)
     assert answers == [False]

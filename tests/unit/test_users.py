@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 
 import pytest
 
+from coterie.addresses import is_loopback
 from coterie.amqp.codes import ACCESS_REFUSED
 from coterie.amqp.tables import encode_table
-from coterie.broker.passwords import Hash, given
+from coterie.broker.attempts import KEPT_MAX, WAITING_OF_ONE, Attempts
+from coterie.broker.passwords import NOTHING, Hash, fits_slowly, given
 from coterie.broker.storage import NullStore, Record
-from coterie.broker.users import USER, Permissions, User, Users, UserSettings, is_loopback
+from coterie.broker.users import USER, Permissions, User, Users, UserSettings, from_record
 from coterie.errors import ProtocolError, UserError
 from coterie.runtime.base import Endpoint
 from coterie.sim.clock import World
@@ -160,6 +163,112 @@ def test_a_user_without_a_password_cannot_log_in_with_one(door: Door) -> None:
     assert refused(door.login("ann", "x"))
 
 
+def address(number: int) -> Endpoint:
+    return Endpoint(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 40000)
+
+
+def waits(door: Door, name: str, password: str, peer: Endpoint) -> float:
+    """Seconds until the right password is taken."""
+    answers: list[User | ProtocolError] = []
+    before = door.world.time
+    door.users.login("PLAIN", f"\0{name}\0{password}".encode(), peer, None, answers.append)
+    while not answers:
+        door.run(0.1)
+    assert not refused(answers[0])
+    return door.world.time - before
+
+
+def test_wrong_logins_of_one_user_do_not_lock_out_others_behind_the_same_address() -> None:
+    door = Door(UserSettings(login_failures_max=3))
+    door.put("ann")
+    door.put("bob")
+    for _ in range(4):
+        assert refused(door.login("bob", "no"))
+    assert refused(door.login("bob", "secret"))
+    assert waits(door, "ann", "secret", ELSEWHERE) < 1
+
+
+def test_nobody_locks_a_user_out_from_elsewhere() -> None:
+    door = Door(UserSettings(login_failures_max=3, user_failures_max=10, login_delay=2.0))
+    door.put("ops")
+    assert not refused(door.login("ops", "secret", address(1)))
+    for number in range(100, 160):
+        door.users.login("PLAIN", b"\0ops\0guess", address(number), None, lambda _: None)
+        door.run(0.1)
+    assert waits(door, "ops", "secret", address(1)) < 1, "where it has logged in before it does not wait"
+    assert 1.9 < waits(door, "ops", "secret", address(2)) < 3
+
+
+def test_who_tries_many_users_from_one_address_is_slowed() -> None:
+    door = Door(UserSettings(address_failures_max=10, login_delay=2.0))
+    door.put("ann")
+    for number in range(10):
+        assert refused(door.login(f"u{number}", "no"))
+    assert 1.9 < waits(door, "ann", "secret", ELSEWHERE) < 3
+    assert waits(door, "ann", "secret", HERE) < 1
+
+
+def test_logins_that_wait_are_few_and_those_of_one_address_do_not_keep_others_out() -> None:
+    door = Door(UserSettings(user_failures_max=1, login_delay=2.0))
+    door.put("ann")
+    door.login("ann", "no", address(1))
+    answers: list[User | ProtocolError] = []
+    for _ in range(1000):
+        door.users.login("PLAIN", b"\0ann\0no", address(1), None, answers.append)
+    assert len(answers) == 1000 - WAITING_OF_ONE
+    assert waits(door, "ann", "secret", address(2)) < 3
+    assert len(answers) == 1000
+
+
+def test_what_is_remembered_of_wrong_logins_is_bounded() -> None:
+    attempts = Attempts(Door().runtime, UserSettings())
+    for number in range(KEPT_MAX + 1000):
+        attempts.failed(f"user{number}", address(number).host)
+        attempts.succeeded(f"user{number}", address(number).host)
+        attempts.failed(f"user{number}", address(number).host)
+    assert {len(attempts.pairs), len(attempts.addresses), len(attempts.users), len(attempts._good)} == {KEPT_MAX}
+
+
+def test_checks_of_one_address_are_half_of_all() -> None:
+    door = Door(UserSettings(logins_max=4))
+    door.put("ann")
+    answers: list[User | ProtocolError] = []
+    for number in range(10):
+        door.users.login("PLAIN", f"\0ann\0guess{number}".encode(), ELSEWHERE, None, answers.append)
+    assert len(answers) == 8
+    assert waits(door, "ann", "secret", HERE) < 1
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_an_imported_hash_is_replaced_at_the_first_good_login(door: Door, password: str) -> None:
+    salt = b"salt"
+    text = base64.b64encode(salt + hashlib.sha256(salt + b"secret").digest()).decode()
+    old = given("rabbit_password_hashing_sha256", text)
+    user = door.put("ann", old, ("monitoring",))
+    answer = door.login("ann", password)
+    assert (answer is user) == (password == "secret")
+    if password == "wrong":
+        assert user.password == old
+        return
+    assert user.password is not None
+    assert user.password.algorithm == "scrypt"
+    assert user.tags == ("monitoring",)
+    assert door.store.records[USER, "ann"]["algorithm"] == "scrypt"
+    assert door.login("ann", "secret") is user
+    assert refused(door.login("ann", "wrong"))
+
+
+def test_an_imported_hash_takes_as_long_to_check_as_that_of_nobody() -> None:
+    foreign = given("rabbit_password_hashing_sha256", base64.b64encode(bytes(36)).decode())
+    spent = []
+    for kept in (NOTHING, foreign):
+        began = time.process_time()
+        for _ in range(3):
+            assert not fits_slowly(kept, b"guess")
+        spent.append(time.process_time() - began)
+    assert spent[1] > spent[0] / 3
+
+
 def test_too_many_wrong_logins_from_an_address_lock_it_out_for_a_while() -> None:
     door = Door(UserSettings(login_failures_max=3, login_window=60.0))
     door.put("ann")
@@ -169,6 +278,18 @@ def test_too_many_wrong_logins_from_an_address_lock_it_out_for_a_while() -> None
     assert not refused(door.login("ann", "secret", HERE))
     door.run(61.0)
     assert not refused(door.login("ann", "secret"))
+
+
+def test_logins_that_are_refused_unheard_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    door = Door(UserSettings(login_failures_max=3))
+    door.put("ann")
+    for _ in range(3):
+        assert refused(door.login("ann", "no"))
+    answers: list[User | ProtocolError] = []
+    for _ in range(500):
+        door.users.login("PLAIN", b"\0ann\0no", ELSEWHERE, None, answers.append)
+    assert len(answers) == 500
+    assert len([each for each in caplog.messages if "unheard" in each]) == 1
 
 
 def test_clients_that_come_back_all_at_once_are_let_in_by_one_check_and_others_are_not_turned_away() -> None:
@@ -230,8 +351,17 @@ def test_a_taken_permission_counts_from_the_next_question_on(door: Door) -> None
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="not a pattern"):
-        Permissions(read="(")
+    with pytest.raises(UserError, match="no regular expression"):
+        Permissions(read="(").check()
+    with pytest.raises(UserError, match="look-ahead, which RE2 does not know"):
+        Permissions(read="^(?!secret)").check()
+
+
+def test_a_kept_pattern_that_is_none_any_more_grants_nothing_and_its_user_stays() -> None:
+    record = User("ann", None, permissions={"/": Permissions(".*", "^(?!secret)", "(")}).to_record()
+    ann = from_record("ann", record)
+    assert ann.may("/", "configure", "q")
+    assert not any(ann.may("/", what, name) for what in ("write", "read") for name in ("q", "secret", ""))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256])

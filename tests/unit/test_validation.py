@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -341,6 +342,18 @@ def test_a_step_of_a_link_is_refused_or_does_no_harm(seed: int) -> None:
         assert not validation.name(queue.name)
         queue.spec.check("it")
         assert queue.next_position < 2**63
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_has_not_is_kept_by_its_name(value: float) -> None:
+    packed = json.dumps(records.pack({"a": [value]}), allow_nan=False)
+    assert repr(records.unpack(json.loads(packed))) == repr({"a": [value]})
+
+
+@pytest.mark.parametrize("text", ["many", [1], None, 10**400])
+def test_a_number_that_is_none_is_not_unpacked(text: object) -> None:
+    with pytest.raises(ValueError, match="float"):
+        records.unpack({"!float": text})
 
 
 @pytest.mark.parametrize(

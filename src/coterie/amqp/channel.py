@@ -37,11 +37,13 @@ from coterie.broker.consumer import Consumer, Sink
 from coterie.broker.entry import Entry
 from coterie.broker.publish import Publish
 from coterie.errors import ProtocolError
+from coterie.logs import Log
 
 if TYPE_CHECKING:
     from coterie.amqp.connection import Connection
 
 R = TypeVar("R")
+log = Log(__name__)
 UNLIMITED: Final = 1 << 30
 ACK: Final = METHODS["basic.ack"].prefix
 PUBLISH: Final = METHODS["basic.publish"].prefix
@@ -67,6 +69,7 @@ class Channel(Sink):
         self.prefetch_all = 0
         """Of all of the channel's deliveries together; 0: any number."""
         self.confirms: Confirms | None = None
+        self._unconfirmed: deque[Batch] = deque()
         self.transaction: Transaction | None = None
         self.traffic = Traffic()
         self.last_queue = ""
@@ -159,9 +162,9 @@ class Channel(Sink):
             self._checked.clear()
         if exchange not in self._checked:
             self.connection.permit("write", "exchange", exchange)
-            self.vhost.check_publish(exchange)
+            self.vhost.check_publish(exchange, self.connection.user)
             self._checked[exchange] = None
-        if self.connection.user.topics:
+        if self.connection.user.restricts_topics:
             self.connection.permit_topic("write", exchange, key)
 
     def _ack(self, payload: bytes) -> None:
@@ -202,6 +205,8 @@ class Channel(Sink):
         publishes, size = self.inbound.take()
         self.traffic.published += len(publishes)
         self.connection.publishing()
+        if self.connection.user.limits:
+            self.connection.server.rates.published(self.connection, len(publishes), size)
         if self.transaction is not None:
             self.transaction.publish(publishes, size, self.connection.settings.transaction_max)
             return
@@ -210,15 +215,24 @@ class Channel(Sink):
             self.confirms.published += len(publishes)
             self.traffic.to_confirm += len(publishes)
         batch = Batch(self, publishes, size)
+        if self.confirms is not None:
+            self._unconfirmed.append(batch)
         done, server = batch.done, self.connection.server
         if server.stopwatch is not None and self.confirms is not None:
             done = server.stopwatch.timed(server, done)
-        if self.traced is not None and self.confirms is not None:
-            self.traced.publishing(self, publishes, self.confirms.published - len(publishes) + 1)
-        self.vhost.publish(publishes, done)
-        if self.traced is not None:
-            self.traced.published(self.vhost, publishes)
+        traced = self.traced if self.confirms is not None else None  # traces name a publish by its number
+        if traced is not None and self.confirms is not None:
+            traced.publishing(self, publishes, self.confirms.published - len(publishes) + 1)
+        self.vhost.publish(publishes, done, self.connection.user)
+        if traced is not None:
+            traced.published(self.vhost, publishes)
         batch.routed()
+
+    def confirm(self) -> None:
+        """Tell of all that is safe, in the order in which it came: of two batches the second may be safe first."""
+        batches = self._unconfirmed
+        while batches and batches[0].settled:
+            batches.popleft().tell()
 
     def give_back(self, publishes: list[Publish]) -> None:
         """basic.return what was mandatory and reached no queue."""
@@ -264,6 +278,14 @@ class Channel(Sink):
     def name(self) -> str:
         return f"{self.connection.name} ({self.number})"
 
+    @property
+    def unconfirmed(self) -> int:
+        return 0 if self.confirms is None else self.confirms.published - self.confirms.confirmed
+
+    @property
+    def uncommitted(self) -> int:
+        return 0 if self.transaction is None else len(self.transaction.publishes)
+
     def details(self) -> dict[str, object]:
         connection = self.connection
         return {
@@ -283,9 +305,11 @@ class Channel(Sink):
         size = self.frames.deliver(consumer.tag, consumer.heads, unsettled.next_tag, entries, self._out.parts)
         if consumer.no_ack:
             unsettled.skip(len(entries))
+            self.traffic.delivered_no_ack += len(entries)
         else:
             unsettled.add(consumer, entries)
-        self.traffic.delivered += len(entries)
+            self.traffic.delivered += len(entries)
+        self.traffic.redelivered += sum([entry.redelivered for entry in entries])
         self._out.wrote(size)
 
     def cancelled(self, consumer: Consumer) -> None:
@@ -403,7 +427,13 @@ class Channel(Sink):
             return
         if self.transaction is not None:
             self.inbound.clear()
-        self.flush()
+        try:
+            self.flush()
+        except ProtocolError as error:  # nobody is left to be told by a channel error; what it settled counts
+            log.warning(
+                "publish rejected at close", client=self.connection.shown_name, channel=self.number, why=str(error)
+            )
+            self.flush()
         self.closing = True
         self.inbound.clear()
         self.connection.partial -= self._partial
@@ -449,15 +479,19 @@ class Batch:
         self._channel.give_back(self._publishes)
         self._returned = True
         if self._safe:
-            self._confirm()
+            self._channel.confirm()
 
     def done(self) -> None:
         self._safe = True
         self._channel.connection.throttle.safe(self._size)
         if self._returned:
-            self._confirm()
+            self._channel.confirm()
 
-    def _confirm(self) -> None:
+    @property
+    def settled(self) -> bool:
+        return self._safe and self._returned
+
+    def tell(self) -> None:
         channel, confirms = self._channel, self._confirms
         if confirms is not None and not channel.closing:
             outbox, traffic = channel.connection.outbox, channel.traffic

@@ -17,6 +17,7 @@ from coterie.amqp import access
 from coterie.amqp.access import Permission, Resource
 from coterie.amqp.channel import PUBLISH, Channel
 from coterie.amqp.codes import (
+    ACCESS_REFUSED,
     CHANNEL_ERROR,
     CONNECTION_ERRORS,
     CONNECTION_FORCED,
@@ -25,8 +26,10 @@ from coterie.amqp.codes import (
     PROTOCOL_HEADER,
     UNEXPECTED_FRAME,
 )
+from coterie.amqp.credential import Credential
 from coterie.amqp.framing import FrameHandler, FrameReader, Repeat
 from coterie.amqp.handshake import FRAME_MAX, Handshake
+from coterie.amqp.head_count import CHANNELS
 from coterie.amqp.heartbeat import HEARTBEAT, Heartbeat
 from coterie.amqp.methods import METHODS, Call
 from coterie.amqp.methods import decode as decode_method
@@ -34,9 +37,10 @@ from coterie.amqp.outbox import Outbox
 from coterie.amqp.tables import Table, Value
 from coterie.amqp.throttle import Throttle
 from coterie.amqp.traffic import Traffic
+from coterie.auditlog.log import AMQP, DONE, REFUSED
 from coterie.broker.users import User
 from coterie.errors import ProtocolError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler, Timer
 
 if TYPE_CHECKING:
@@ -81,6 +85,8 @@ class Connection(StreamHandler, FrameHandler):
         """The name in the certificate that the client showed, if that is trusted."""
         self.opened_at = 0.0
         """By the wall clock."""
+        self.running_since = 0.0
+        """By the clock that never goes back."""
         self.frame_max = FRAME_MAX
         self.channel_max = server.settings.channel_max
         self.heartbeat = 0
@@ -95,7 +101,7 @@ class Connection(StreamHandler, FrameHandler):
         """Makes its consumer tags its own."""
         self._listener = listener
         self._stream: Stream | None = None
-        self._reader = FrameReader(self, FRAME_MAX)
+        self._reader = FrameReader(self, FRAME_MAX + server.users.token_max)
         self._handshake: Handshake | None = Handshake(self)
         self._capabilities: Table = {}
         self._traffic = Traffic()
@@ -106,6 +112,7 @@ class Connection(StreamHandler, FrameHandler):
         """In this read."""
         self._heard = False
         self._beats: Heartbeat | None = None
+        self._credential = Credential(self)
         self._patience: Timer | None = None
         """For the client to open, or to answer a close."""
 
@@ -118,6 +125,10 @@ class Connection(StreamHandler, FrameHandler):
         self._stream = stream
         self.peer = stream.peer
         self.name = f"{stream.peer} -> {self._listener}"
+        if not self.server.arrived(self):
+            self.state = "closed"
+            stream.abort()
+            return
         self.certificate = certified_name(stream.subject, self.settings.certificate_name)
         self.outbox = Outbox(self.runtime, stream, self.settings.write_high, self._relieved)
         window = self.settings.publish_window
@@ -242,12 +253,16 @@ class Connection(StreamHandler, FrameHandler):
         else:
             channel = self.channels[number] = Channel(number, self)
             self.server.channels_opened += 1
+            if CHANNELS in self.user.limits:
+                self.server.elsewhere.changed()
             channel.send("channel.open-ok")
 
     def forget(self, channel: Channel) -> None:
         """It is over, and the client knows."""
         if self.channels.pop(channel.number, None) is not None:
             self._traffic.add(channel.traffic)
+            if CHANNELS in self.user.limits:
+                self.server.elsewhere.changed()
 
     # The connection's own methods.
 
@@ -260,7 +275,7 @@ class Connection(StreamHandler, FrameHandler):
         elif self._handshake is not None:
             self._handshake.method(call)
         elif call.method.name == "connection.update-secret":
-            self._on_update_secret(call)
+            self._credential.update(call)
         else:
             raise ProtocolError(CHANNEL_ERROR, f"unexpected method {call.method.name} in connection state {self.state}")
 
@@ -278,12 +293,6 @@ class Connection(StreamHandler, FrameHandler):
         self.outbox.flush()
         self.throttle.end()
         self._be_patient(self.settings.close_timeout, self.hang_up)
-
-    def _on_update_secret(self, call: Call) -> None:
-        """For tokens that run out before their connection. Passwords do not, and whose connection this is was decided
-        when it was opened: so whatever comes is taken, and changes nothing."""
-        log.info("client has a new secret", client=self.shown_name, why=call.text("reason"))
-        self.send("connection.update-secret-ok")
 
     def meet(self, properties: Table) -> None:
         """The client says who it is, and what it understands."""
@@ -304,10 +313,11 @@ class Connection(StreamHandler, FrameHandler):
         self.vhost = vhost
         self._handshake = None
         self.state = "running"
-        self.opened_at = self.runtime.wall()
+        self.opened_at, self.running_since = self.runtime.wall(), self.runtime.now()
         self._be_patient(None)
         self.server.opened(self)
         log.info("client connected", client=self.shown_name, user=self.user.name, vhost=vhost.name)
+        self._credential.watch()
 
     # Publishing, and what holds it back.
 
@@ -318,6 +328,11 @@ class Connection(StreamHandler, FrameHandler):
             self.throttle.pause("alarm")
             if self.can("connection.blocked"):
                 self.send("connection.blocked", reason=_brief(reason))
+
+    def take_time(self) -> None:
+        """It is not the client who makes its opening last."""
+        self._be_patient(None)
+        self.server.set_aside(self)
 
     def alarm_over(self) -> None:
         if "alarm" in self.throttle.reasons:
@@ -372,7 +387,17 @@ class Connection(StreamHandler, FrameHandler):
         except ProtocolError as error:
             self.failed(channel, error, ids)
 
+    def record(self, action: str, user: str, result: str = DONE, why: str = "", **told: object) -> None:
+        """For the audit log."""
+        self.server.broker.audit.record(action, user, self.peer.host, AMQP, result, why, **told)
+
+    def record_own(self, action: str, result: str = DONE, why: str = "", **told: object) -> None:
+        """The same, once it is known whose connection it is."""
+        self.record(action, self.user.name, result, why, token=self.user.token, **told)
+
     def failed(self, channel: Channel, error: ProtocolError, ids: bytes) -> None:
+        if error.reply_code == ACCESS_REFUSED:
+            self.record_own("access.refused", REFUSED, str(error), of_vhost=self.vhost.name)
         if error.reply_code in CONNECTION_ERRORS:
             self.fail(error, ids)
             return
@@ -422,6 +447,11 @@ class Connection(StreamHandler, FrameHandler):
             self._stream.abort()
 
     @property
+    def awaits_client(self) -> bool:
+        """While it is being opened: it is the client's turn to say something."""
+        return not self.throttle.reasons
+
+    @property
     def over(self) -> bool:
         return self.state in ("closing", "closed")
 
@@ -430,6 +460,7 @@ class Connection(StreamHandler, FrameHandler):
         if self.over:
             return
         self._be_patient(None)
+        self._credential.stop()
         if self._beats is not None:
             self._beats.stop()
         for channel in list(self.channels.values()):

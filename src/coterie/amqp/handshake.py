@@ -15,9 +15,10 @@ from coterie.amqp.codes import CHANNEL_ERROR, COMMAND_INVALID, FRAME_MIN, NOT_AL
 from coterie.amqp.methods import Call
 from coterie.amqp.settings import EXTERNAL
 from coterie.amqp.tables import Table
-from coterie.broker.users import User
+from coterie.auditlog.log import REFUSED
+from coterie.broker.users import User, claimed_name
 from coterie.errors import ProtocolError
-from coterie.log import Log
+from coterie.logs import Log
 
 if TYPE_CHECKING:
     from coterie.amqp.connection import Connection
@@ -107,8 +108,15 @@ class Handshake:
             raise refusal
         # Checking a password takes its time, and is done elsewhere: what the client sends meanwhile waits.
         connection.throttle.pause("login")
-        users, certificate = connection.users, connection.certificate
-        users.login(mechanism, call.raw("response"), connection.peer, certificate, self._logged_in)
+        users, certificate, response = connection.users, connection.certificate, call.raw("response")
+
+        def decided(result: User | ProtocolError) -> None:
+            if isinstance(result, ProtocolError):
+                name = claimed_name(mechanism, response, certificate)
+                connection.record("login.refused", name, REFUSED, mechanism=mechanism)
+            self._logged_in(result)
+
+        users.login(mechanism, response, connection.peer, certificate, decided)
 
     def _logged_in(self, result: User | ProtocolError) -> None:
         connection = self._connection
@@ -144,8 +152,21 @@ class Handshake:
         self._expects = "connection.open"
 
     def on_open(self, call: Call) -> None:
-        connection = self._connection
-        connection.open(connection.server.admit(connection.user, call.text("virtual_host")))
+        connection, name = self._connection, call.text("virtual_host")
+        connection.server.rates.connect(connection, lambda: self._admit(name))
+
+    def _admit(self, name: str) -> None:
+        connection, user = self._connection, self._connection.user
+        try:
+            if user.expires is None and connection.users.get(user.name) is not user:  # deleted while it waited
+                raise ProtocolError(NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'")
+            vhost = connection.server.admit(user, name)
+        except ProtocolError as error:
+            if error.reply_code == NOT_ALLOWED:
+                connection.record_own("login.refused", REFUSED, str(error), of_vhost=name)
+            raise
+        connection.record_own("login.accepted", of_vhost=name)
+        connection.open(vhost)
         connection.send("connection.open-ok")
 
 

@@ -103,9 +103,11 @@ def get(channel: Channel, call: Call) -> None:
         channel.frames.get_ok(channel.unsettled.next_tag, entry, result.left, out.parts)
         if no_ack:
             channel.unsettled.skip(1)
+            channel.traffic.got_no_ack += 1
         else:
             channel.unsettled.add(None, [entry])
-        channel.traffic.got += 1
+            channel.traffic.got += 1
+        channel.traffic.redelivered += entry.redelivered
         out.wrote(entry.size)
 
     done = channel.later(call, got)

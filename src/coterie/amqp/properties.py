@@ -8,6 +8,7 @@ properties over and over.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import lru_cache
@@ -141,6 +142,31 @@ def message_id(header: bytes) -> bytes | None:
         else:
             at += 1 if name in _OCTETS else 1 + header[at]
     return header[at + 1 : at + 1 + header[at]]
+
+
+def split(raw: bytes) -> dict[str, bytes]:
+    """What follows the prefix of a header, property by property, as it stands there. Raises ProtocolError 502."""
+    _scan.__wrapped__(raw)
+    found: dict[str, bytes] = {}
+    at = 2
+    for name in _present(raw[0] << 8 | raw[1]):
+        begin = at
+        if name == "headers":
+            at = skip_table(raw, at)
+        elif name in _OCTETS:
+            at += 1
+        elif name == "timestamp":
+            at += 8
+        else:
+            at += 1 + raw[at]
+        found[name] = raw[begin:at]
+    return found
+
+
+def join(found: Mapping[str, bytes]) -> bytes:
+    """What `split` was given."""
+    flags = sum(1 << (15 - index) for index, name in enumerate(_NAMES) if name in found)
+    return b"".join((_U16.pack(flags), *(found[name] for name in _NAMES if name in found)))
 
 
 @lru_cache(8192)

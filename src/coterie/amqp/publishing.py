@@ -207,7 +207,7 @@ class Inbound:
 
 
 class Confirms:
-    """Which publishes of a channel in confirm mode are settled. Batches become safe in the order they came in."""
+    """Which publishes of a channel in confirm mode are settled, in the order in which they came in."""
 
     __slots__ = ("_channel", "confirmed", "published", "refused")
 

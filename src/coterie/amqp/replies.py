@@ -44,7 +44,7 @@ class Replies:
                 continue
             channel.frames.reply(self.tag, channel.unsettled.next_tag, message, out.parts)
             channel.unsettled.skip(1)
-            channel.traffic.delivered += 1
+            channel.traffic.delivered_no_ack += 1
             out.wrote(len(message.body))
 
     def end(self) -> None:

@@ -1,6 +1,7 @@
 """The AMQP front door: listens, plain and with TLS, and keeps what the console shows of its connections.
 
-Limits come first: so many open connections, so many that have not been opened yet. When the broker is low on disk or
+Limits come first: so many open connections, so many that have not been opened yet, of all and of one address; when
+these are too many, the oldest silent one of the address with most goes. When the broker is low on disk or
 memory the connections that publish are held back, and let go when that is over.
 """
 
@@ -11,21 +12,33 @@ from typing import Final
 
 from coterie.amqp.codes import CONNECTION_FORCED, NOT_ALLOWED, PRECONDITION_FAILED
 from coterie.amqp.connection import NO_METHOD, Connection
+from coterie.amqp.head_count import (
+    CHANNELS,
+    CONNECTIONS,
+    USERS,
+    USERS_CHANNELS,
+    VHOSTS,
+    Elsewhere,
+    HeadCount,
+    counted,
+    of_user,
+    of_vhost,
+)
+from coterie.amqp.rates import HELD, Rates
 from coterie.amqp.settings import AmqpSettings
 from coterie.amqp.stopwatch import Stopwatch
 from coterie.amqp.traffic import Traffic
+from coterie.auditlog.log import REFUSED
 from coterie.broker.broker import Broker
 from coterie.broker.users import User, Users
 from coterie.broker.vhost import Vhost
+from coterie.crowd import Crowd
 from coterie.errors import ProtocolError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import (
-    Buffer,
-    CloseReason,
     Endpoint,
     Listener,
     Runtime,
-    Stream,
     StreamHandler,
     Timer,
     TlsConfig,
@@ -33,6 +46,8 @@ from coterie.runtime.base import (
 
 log = Log(__name__)
 
+SHED_WITHIN: Final = 5.0
+"""Seconds for which a connection is new: it may turn out that others have taken its place at the same moment."""
 LOOK_AFTER: Final = 60.0
 """Seconds, at most, between two looks at who keeps deliveries for too long."""
 
@@ -54,6 +69,10 @@ class Server:
         self.connections_opened = self.channels_opened = 0
         """Since the start."""
         self._open: dict[int, Connection] = {}
+        self.elsewhere = Elsewhere()
+        """Clients of other brokers, as far as limits count them."""
+        self._handshakes: Crowd[Connection] = Crowd(self.settings.handshakes_max, self.settings.address_handshakes_max)
+        self.rates = Rates(runtime)
         self._traffic = Traffic()
         """Of connections that are over."""
         self.stopwatch: Stopwatch | None = None
@@ -67,20 +86,36 @@ class Server:
         broker.deleting_vhost.append(self._vhost_ends)
         users.removed.append(self._user_goes)
 
-    def listen(self, endpoint: Endpoint, tls: TlsConfig | None = None) -> Listener:
-        """Raises UserError if the address cannot be had."""
-        listener = self.runtime.net.listen(endpoint, lambda: self._accept(listener.endpoint), tls)
+    def listen(
+        self, endpoint: Endpoint, tls: TlsConfig | None = None, admits: Callable[[str], bool] | None = None
+    ) -> Listener:
+        """Raises UserError if the address cannot be had. `admits`: whether a client may come from that host."""
+        listener = self.runtime.net.listen(endpoint, lambda: self._accept(listener.endpoint), tls, admits)
         self.listeners.append(listener)
         log.info("listening for AMQP", at=listener.endpoint, tls=tls is not None)
         return listener
 
     def _accept(self, listener: Endpoint) -> StreamHandler:
         self.accepted += 1
-        if len(self.connections) - len(self._open) >= self.settings.handshakes_max:
-            self.turned_away += 1
-            return TurnedAway()
         connection = self.connections[self.accepted] = Connection(self, self.accepted, listener)
         return connection
+
+    def arrived(self, connection: Connection) -> bool:
+        """It is connected, and is to be opened. False: there is no place for it, as all others wait for us."""
+        host = connection.peer.host
+        if self._handshakes.crowded(host):
+            self.turned_away += 1
+            oldest = self._handshakes.who_goes(host, lambda each: each.awaits_client)
+            if oldest is None:
+                return False
+            self._handshakes.remove(oldest)
+            oldest.cut()
+        self._handshakes.add(connection, host)
+        return True
+
+    def set_aside(self, connection: Connection) -> None:
+        """It waits for its turn, and takes no place of those who log in."""
+        self._handshakes.remove(connection)
 
     def refusal(self) -> ProtocolError | None:
         """Error 320, if clients should try another broker."""
@@ -96,34 +131,64 @@ class Server:
         if len(self._open) >= limit:
             raise ProtocolError(NOT_ALLOWED, f"connection refused: node connection limit ({limit}) is reached")
         vhost = self.broker.vhost(name)
-        refused = f"access to vhost '{name}' refused for user '{user.name}'"
         if not user.may_enter(name):
-            raise ProtocolError(NOT_ALLOWED, refused)
-        most = vhost.limits.get("max-connections")
-        if most is not None and sum(each.vhost is vhost for each in self._open.values()) >= most:
-            raise ProtocolError(NOT_ALLOWED, f"{refused}: connection limit ({most}) is reached")
-        most = user.limits.get("max-connections")
-        if most is not None and len(self._of(user)) >= most:
-            text = f"connection refused for user '{user.name}': user connection limit ({most}) is reached"
-            raise ProtocolError(NOT_ALLOWED, text)
+            raise ProtocolError(NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'")
+        most, open = vhost.limits.get(CONNECTIONS), self._open.values()
+        if most is not None and len(of_vhost(open, vhost)) + self.elsewhere.count(VHOSTS, name) >= most:
+            raise ProtocolError(NOT_ALLOWED, _vhost_full(user, name, most))
+        most = user.limits.get(CONNECTIONS)
+        if most is not None and len(of_user(open, user)) + self.elsewhere.count(USERS, user.name) >= most:
+            raise ProtocolError(NOT_ALLOWED, _user_full(user, most))
         return vhost
 
     def too_many_channels(self, user: User) -> bool:
         """Whether the user has as many as it may."""
-        most = user.limits.get("max-channels")
-        return most is not None and sum(len(each.channels) for each in self._of(user)) >= most
+        most = user.limits.get(CHANNELS)
+        if most is None:
+            return False
+        here = sum(len(each.channels) for each in of_user(self._open.values(), user))
+        return here + self.elsewhere.count(USERS_CHANNELS, user.name) >= most
 
-    def _of(self, user: User) -> list[Connection]:
-        return [each for each in self._open.values() if each.user.name == user.name]
+    def head_count(self) -> HeadCount:
+        return counted(self._open.values())
+
+    def shed(self, before: Callable[[str, str], int]) -> None:
+        """Others have let clients in at the same moment. `before`: how many those have that come first; what is too
+        much with them, and is new, ends here. What has been open for longer stays, as when a limit is lowered."""
+        open, since = self._open.values(), self.runtime.now() - SHED_WITHIN
+        for vhost in {each.vhost.name: each.vhost for each in open}.values():
+            most = vhost.limits.get(CONNECTIONS)
+            if most is not None:
+                ours = of_vhost(open, vhost)
+                self._end_newest(ours, len(ours) + before(VHOSTS, vhost.name) - most, since, vhost, most)
+        for user in {each.user.name: each.user for each in open}.values():
+            most = user.limits.get(CONNECTIONS)
+            if most is not None:
+                ours = of_user(open, user)
+                self._end_newest(ours, len(ours) + before(USERS, user.name) - most, since, None, most)
+
+    def _end_newest(self, ours: list[Connection], surplus: int, since: float, vhost: Vhost | None, most: int) -> None:
+        for connection in sorted(ours, key=lambda each: -each.number)[: max(surplus, 0)]:
+            if connection.running_since >= since:
+                user = connection.user
+                text = _user_full(user, most) if vhost is None else _vhost_full(user, vhost.name, most)
+                connection.record_own("login.refused", REFUSED, text, of_vhost=connection.vhost.name)
+                connection.fail(ProtocolError(NOT_ALLOWED, text))
+                self.elsewhere.changed()
 
     def opened(self, connection: Connection) -> None:
+        self._handshakes.remove(connection)
         self._open[connection.number] = connection
         self.connections_opened += 1
+        self.elsewhere.changed()
         if self._looking is None:
             self._look_later()
 
     def ended(self, connection: Connection) -> None:
-        self._open.pop(connection.number, None)
+        self._handshakes.remove(connection)
+        self.rates.waiting.pop(connection, None)
+        if self._open.pop(connection.number, None) is not None:
+            self.elsewhere.changed()
         if self.connections.pop(connection.number, None) is not None:
             self._traffic.add(connection.traffic)
         self._look_if_stopped()
@@ -153,6 +218,10 @@ class Server:
         for connection in self.connections.values():
             total.add(connection.traffic)
         return total
+
+    def held_back(self) -> tuple[int, int]:
+        """Connections that the rates of their users hold back now: that publish, and that wait to be opened."""
+        return sum(HELD in each.throttle.reasons for each in self._open.values()), len(self.rates.waiting)
 
     def trace_rest(self) -> None:
         """For the trace: what each channel's client holds, and what every queue has."""
@@ -218,14 +287,9 @@ class Server:
             self.runtime.call_soon(done)
 
 
-class TurnedAway(StreamHandler):
-    """A connection too many."""
+def _vhost_full(user: User, vhost: str, most: int) -> str:
+    return f"access to vhost '{vhost}' refused for user '{user.name}': connection limit ({most}) is reached"
 
-    def connected(self, stream: Stream) -> None:
-        stream.abort()
 
-    def received(self, data: Buffer) -> None:
-        pass
-
-    def closed(self, reason: CloseReason) -> None:
-        pass
+def _user_full(user: User, most: int) -> str:
+    return f"connection refused for user '{user.name}': user connection limit ({most}) is reached"

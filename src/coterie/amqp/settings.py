@@ -29,7 +29,13 @@ class AmqpSettings:
     )  # fmt: skip
     consumers_max: int = setting(10_000, "consumers that a channel may have", minimum=1)
     connections_max: int = setting(20_000, "open connections", minimum=1)
-    handshakes_max: int = setting(1_000, "connections that are being opened; more are turned away", minimum=1)
+    handshakes_max: int = setting(
+        1_000, "connections that are being opened; one more closes the oldest silent one of the address with most",
+        minimum=1,
+    )  # fmt: skip
+    address_handshakes_max: int = setting(
+        500, "those of one address, or IPv6 network of 64 bits; one more closes the oldest silent one", minimum=1
+    )
     handshake_timeout: float = setting(10.0, "time that a client has to open its connection", unit="s", minimum=0.1)
     close_timeout: float = setting(
         5.0, "time that a client has to answer a close, or to end when its own is answered", unit="s", minimum=0.1

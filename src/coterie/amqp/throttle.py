@@ -1,8 +1,9 @@
 """Why a connection is not read for a while: whatever is slow behind it reaches the client's socket, and so the client.
 
-The reasons are its own: `login`; `turn` (it is others' turn); `alarm` (the broker is low on something, and it
-publishes); `publishes` (too much of what it published is not safe yet); `channel N` (too much waits behind a command
-of that channel); `drain` (the node is being drained, and answers what was asked before it lets the client go).
+The reasons are its own: `login`; `secret` (a new token is checked); `turn` (it is others' turn); `alarm` (the broker is
+low on something, and it publishes); `publishes` (too much of what it published is not safe yet); `channel N` (too much
+waits behind a command of that channel); `rate` (its user has published, or connected, too fast); `drain` (the node is
+being drained, and answers what was asked before it lets the client go).
 """
 
 from __future__ import annotations

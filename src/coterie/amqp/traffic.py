@@ -20,9 +20,13 @@ class Traffic:
     dropped: int = 0
     """That reached no queue, and did not have to."""
     delivered: int = 0
-    """To consumers, acknowledging or not."""
+    """To consumers that acknowledge."""
+    delivered_no_ack: int = 0
     got: int = 0
-    """By basic.get."""
+    """By basic.get, to be acknowledged."""
+    got_no_ack: int = 0
+    redelivered: int = 0
+    """Of all those, messages that somebody may have seen before."""
     get_empty: int = 0
     acked: int = 0
     rejected: int = 0

@@ -1,7 +1,8 @@
 """The commands about exchanges, queues and bindings.
 
 Names are taken as RabbitMQ takes them: without line ends; an empty queue name is the one that the channel declared
-last. Permissions are checked here, everything else by the vhost, whose refusals are the client's.
+last. Permissions are checked here, everything else by the vhost, whose refusals are the client's. What is made, removed
+or emptied is told to the audit log, but for exclusive queues, which are gone with their connection anyway.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Final
 from coterie.amqp.codes import NOT_FOUND
 from coterie.amqp.methods import Call
 from coterie.amqp.publishing import REPLY_TO
+from coterie.auditlog.log import DONE
 from coterie.broker.arguments import ALTERNATE, DEAD_EXCHANGE
+from coterie.broker.exchange import binding_id
 from coterie.broker.queue import Queue
 from coterie.broker.specs import Binding, Destination, ExchangeSpec, QueueSpec
 from coterie.errors import ProtocolError
+from coterie.replication.permission import check_exchange
 
 if TYPE_CHECKING:
     from coterie.amqp.channel import Channel
@@ -36,15 +40,29 @@ def declare_exchange(channel: Channel, call: Call) -> None:
             permit("write", "exchange", alternate)
     durable, auto_delete, internal = call.flag("durable"), call.flag("auto_delete"), call.flag("internal")
     spec = ExchangeSpec(name, call.text("type"), durable, auto_delete, internal, arguments)
-    done = channel.later(call, lambda _: channel.answer(call, "exchange.declare-ok"))
-    channel.vhost.declare_exchange(spec, passive, done)
+    if not passive:
+        check_exchange(channel.connection.user, spec.kind)
+    there = name in channel.vhost.exchanges
+
+    def declared(_: object) -> None:
+        if not passive and not there:
+            _tell(channel, "exchange.created", of_name=name, type=spec.kind, durable=spec.durable)
+        channel.answer(call, "exchange.declare-ok")
+
+    channel.vhost.declare_exchange(spec, passive, channel.later(call, declared))
 
 
 def delete_exchange(channel: Channel, call: Call) -> None:
     name = call.name("exchange")
     channel.connection.permit("configure", "exchange", name)
-    done = channel.later(call, lambda _: channel.answer(call, "exchange.delete-ok"))
-    channel.vhost.delete_exchange(name, call.flag("if_unused"), done)
+    there = name in channel.vhost.exchanges
+
+    def deleted(_: object) -> None:
+        if there:
+            _tell(channel, "exchange.deleted", of_name=name)
+        channel.answer(call, "exchange.delete-ok")
+
+    channel.vhost.delete_exchange(name, call.flag("if_unused"), channel.later(call, deleted))
 
 
 def bind_exchange(channel: Channel, call: Call) -> None:
@@ -63,9 +81,19 @@ def _bind(channel: Channel, call: Call, kind: Destination, destination: str, sou
     channel.connection.permit("read", "exchange", source)
     channel.connection.permit_topic("read", source, key)
     binding = Binding(source, kind, destination, key, call.table("arguments"))
-    change = channel.vhost.unbind if call.method.name.endswith("unbind") else channel.vhost.bind
-    done = channel.later(call, lambda _: channel.answer(call, f"{call.method.name}-ok"))
-    change(binding, done, channel.connection)
+    vhost, unbinds = channel.vhost, call.method.name.endswith("unbind")
+    exchange = vhost.exchanges.get(source)
+    there = exchange is not None and binding_id(binding) in exchange.bindings
+    lasting = kind == "exchange" or _lasts(vhost.queues.get(destination))
+
+    def changed(_: object) -> None:
+        if there is unbinds and lasting:
+            between = {"of_source": source, "of_kind": kind[0], "of_destination": destination}
+            _tell(channel, f"binding.{'deleted' if unbinds else 'created'}", **between, routing_key=key)
+        channel.answer(call, f"{call.method.name}-ok")
+
+    change = vhost.unbind if unbinds else vhost.bind
+    change(binding, channel.later(call, changed), channel.connection)
 
 
 def declare_queue(channel: Channel, call: Call) -> None:
@@ -82,7 +110,11 @@ def declare_queue(channel: Channel, call: Call) -> None:
             permit("read", "queue", wanted)
             permit("write", "exchange", dead_letters)
 
+    there = name in channel.vhost.queues
+
     def declared(queue: Queue) -> None:
+        if not passive and not there and _lasts(queue):
+            _tell(channel, "queue.created", of_name=queue.name, durable=spec.durable)
         channel.last_queue = queue.name
         if queue.elsewhere:
             channel.vhost.count(queue.name, channel.later(call, partial(told, queue)), channel.connection)
@@ -114,8 +146,11 @@ def _declare_replies(channel: Channel, call: Call, name: str) -> None:
 def purge_queue(channel: Channel, call: Call) -> None:
     name = channel.queue_name(call)
     channel.connection.permit("read", "queue", name)
+    lasting = _lasts(channel.vhost.queues.get(name))
 
     def purged(count: int) -> None:
+        if lasting:
+            _tell(channel, "queue.purged", of_name=name, count=count)
         channel.answer(call, "queue.purge-ok", message_count=count)
 
     channel.vhost.purge(name, channel.later(call, purged), channel.connection)
@@ -124,12 +159,24 @@ def purge_queue(channel: Channel, call: Call) -> None:
 def delete_queue(channel: Channel, call: Call) -> None:
     name = channel.queue_name(call)
     channel.connection.permit("configure", "queue", name)
+    lasting = _lasts(channel.vhost.queues.get(name))
 
     def deleted(count: int) -> None:
+        if lasting:
+            _tell(channel, "queue.deleted", of_name=name, count=count)
         channel.answer(call, "queue.delete-ok", message_count=count)
 
     done = channel.later(call, deleted)
     channel.vhost.delete_queue(name, call.flag("if_unused"), call.flag("if_empty"), done, channel.connection)
+
+
+def _lasts(queue: Queue | None) -> bool:
+    """Whether it is there, and not only for a connection."""
+    return queue is not None and not queue.spec.exclusive
+
+
+def _tell(channel: Channel, action: str, **told: object) -> None:
+    channel.connection.record_own(action, DONE, "", of_vhost=channel.vhost.name, **told)
 
 
 def request_access(channel: Channel, call: Call) -> None:

@@ -5,8 +5,8 @@ A clustered broker notes up to which event of the cluster's log it has told its 
 store's own log is then (`logged`); that is on disk once the store has `synced` so far. Which life of the store that is
 of, data.life says: a broker that was away gets another store, and another log. A `promise` that something is on disk
 up to an event (data.number) names the brokers that said so, with the lives that they meant (data.rests). They are more
-than half of the voters, and each has it on disk in that life: in a causal trace before the promise, otherwise
-somewhere in its own trace, unless its events may be missing.
+than half of the voters, that event's or those of now, and each has it on disk in that life: in a causal trace before
+the promise, otherwise somewhere in its own trace, unless its events may be missing.
 
 A store that takes the place of another is a `generation`: begun, filled, whole, and then the old one is dropped. It is
 whole only if all that it was filled with is synced; and the one that counts is never dropped.
@@ -102,13 +102,13 @@ class DurableFirst(Property[State]):
         number, rests = event.data.get("number"), event.data.get("rests")
         if not isinstance(number, int) or not isinstance(rests, dict):
             return
-        voters = _voters(state, who, number)
-        if not voters:
+        asked = _voters(state, who, number)
+        if not asked:
             return
         named = {member.partition("#")[0] for member in rests}
-        those = sum(voter in named for voter in voters)
-        if 2 * those <= len(voters):
-            text = f"{who} promised that event {number} is on disk, which {those} of {len(voters)} voters had said"
+        if not any(_is_majority(named, voters) for voters in asked):
+            those = sum(voter in named for voter in asked[0])
+            text = f"{who} promised that event {number} is on disk, which {those} of {len(asked[0])} voters had said"
             state.found.add(text, event)
         for member, life in rests.items():
             if not isinstance(life, int):
@@ -152,10 +152,17 @@ class DurableFirst(Property[State]):
         return state.found.close()
 
 
-def _voters(state: State, who: str, number: int) -> list[str]:
-    """Those of that event: whoever votes from a later one on was not asked."""
+def _voters(state: State, who: str, number: int) -> list[list[str]]:
+    """Those of that event, and those of now: one voter comes or goes at a time, so that a majority of either meets
+    every majority of the other, and an event that was not promised in time is promised by the voters of now. Whoever
+    voted only in between was not asked."""
     said = state.voters.get(who, [])
-    return next((voters for first, voters in reversed(said) if first <= number), said[0][1] if said else [])
+    then = next((voters for first, voters in reversed(said) if first <= number), said[0][1] if said else [])
+    return [then, said[-1][1]] if then else []
+
+
+def _is_majority(named: set[str], voters: list[str]) -> bool:
+    return 2 * sum(voter in named for voter in voters) > len(voters)
 
 
 def _durable(state: State, member: str, life: int) -> int:

@@ -46,16 +46,16 @@ class Unit:
     """Where the store's log has it, once it has ended."""
     came: set[Place] = field(default_factory=set)
     """What of it a restart would show: enqueued, persistent, and still there."""
-    left: set[Place] = field(default_factory=set)
-    """And what left because of it: persistent ones."""
+    left: dict[Place, int] = field(default_factory=dict)
+    """And what left because of it: persistent ones, and where the store's log has that they came."""
 
 
 @dataclass(slots=True)
 class Books:
     """One life of a node."""
 
-    persistent: set[Place] = field(default_factory=set)
-    """In durable queues."""
+    persistent: dict[Place, int] = field(default_factory=dict)
+    """In durable queues: where the store's log has that they came; 0: they were found at the start."""
     gone: dict[QueueId, Numbers] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
     """That may not be on disk."""
@@ -91,7 +91,7 @@ class Transactions(Property[State]):
             note_restart(state.restarts, event)
             queue = queue_of(event)
             if queue is not None:
-                books.persistent.update((queue, position) for position in positions(event))
+                books.persistent.update(dict.fromkeys(((queue, position) for position in positions(event)), 0))
         else:
             queue = queue_of(event)
             if queue is not None:
@@ -130,13 +130,15 @@ class Transactions(Property[State]):
             books = state.lives[life]
             for name, unit in books.units.items():
                 if not unit.log or unit.log > books.synced:
+                    # What was not on disk when all ended shows nothing by not being found.
+                    unit.left = {place: log for place, log in unit.left.items() if log <= books.synced}
                     _all_or_nothing(state, name, unit, restart, places)
         return state.found.close()
 
 
 def _enqueue(books: Books, unit: Unit | None, queue: QueueId, event: Event) -> None:
     kept = [(queue, position) for position in numbers(event.data.get("persistent"))]
-    books.persistent.update(kept)
+    books.persistent.update(dict.fromkeys(kept, whole_of(event, "log") or 0))
     if unit is not None and "source" not in event.data:
         unit.enqueued[queue[1]] += event.count or 0
         unit.came.update(kept)
@@ -154,8 +156,8 @@ def _dequeue(books: Books, unit: Unit | None, queue: QueueId, event: Event) -> N
         if unit is not None:
             unit.done.add((reason, place))
             if place in books.persistent and reason in PARTS.values():
-                unit.left.add(place)
-        books.persistent.discard(place)
+                unit.left[place] = books.persistent[place]
+        books.persistent.pop(place, None)
 
 
 def _undone(books: Books, unit: Unit) -> Iterator[str]:

@@ -11,6 +11,8 @@ from coterie.trace import Json
 RAW, ALONE, DISK = "raw", "standalone", "disk"
 CLUSTERS = ("credit", "ownership")
 """The ways in which a cluster gives out messages; a cluster is named by its own."""
+ENCRYPTED = "encrypted"
+"""One with the first of them whose brokers encrypt what they tell each other."""
 
 UNITS = {
     "confirmed": "messages/s", "consumed": "messages/s", "written": "messages/s", "cpu": "broker CPU us per message",
@@ -54,8 +56,8 @@ class Measured:
         self._values.setdefault((target, case, figure), []).append(value)
 
     def rows(self, peers: Sequence[str] = (), copies: int = 1, goals: bool = False) -> dict[str, dict[str, Json]]:
-        """By `target.case.figure`. The standalone broker's baseline is the raw relay, that of all others is the
-        standalone broker."""
+        """By `target.case.figure`. The standalone broker's baseline is the raw relay, that of a cluster that encrypts
+        one that does not, and that of all others the standalone broker."""
         found: dict[str, dict[str, Json]] = {}
         for (target, case, figure), values in self._values.items():
             if target == RAW or (target, case) == (DISK, "copy"):
@@ -64,7 +66,7 @@ class Measured:
                 "median": _round(median(values)), "min": _round(min(values)), "max": _round(max(values)),
                 "values": [_round(value) for value in values], "unit": UNITS[figure],
             }  # fmt: skip
-            against = {ALONE: RAW, DISK: DISK}.get(target, ALONE)
+            against = {ALONE: RAW, DISK: DISK, ENCRYPTED: CLUSTERS[0]}.get(target, ALONE)
             base = self._values.get((DISK, "copy", figure)) if target == DISK else self._of(against, case, figure)
             if base:
                 row["baseline"] = _round(median(base))

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from coterie.errors import CoterieError, UserError
+from coterie.secret_file import make_secret_file
 from coterie.workers import Message, Worker, free_ports
 
 START_TIMEOUT = 60.0
@@ -145,20 +146,31 @@ class Nodes:
     """A broker that stands alone (`dispatch` is empty), or `count` clustered ones."""
 
     def __init__(
-        self, name: str, count: int, dispatch: str, data: Path | None, size: int = 0, consoles: bool = False
+        self,
+        name: str,
+        count: int,
+        dispatch: str,
+        data: Path | None,
+        size: int = 0,
+        consoles: bool = False,
+        encrypt: bool = False,
     ) -> None:
-        """`size`: with how many the cluster begins, if not with all."""
+        """`size`: with how many the cluster begins, if not with all. `encrypt`: what they tell each other."""
         self.name = name
         self._folder = scratch(data)
         ports = free_ports(2 * count)
         amqp, between = ports[:count], ports[count:]
         clustered = ["--peers", ",".join(f"127.0.0.1:{port}" for port in between)]
         clustered += ["--cluster-size", str(size or count), "--cluster-dispatch", dispatch]
+        if encrypt:
+            make_secret_file(self._folder / "secret")
+            clustered += ["--secret-file", str(self._folder / "secret"), "--encrypt", "always"]
         self.each: list[Node] = []
         for number in range(count):
             own = f"node{number + 1}"
             arguments = [
                 "--amqp", f"127.0.0.1:{amqp[number]}", "--console", "127.0.0.1:0" if consoles else "",
+                "--probes", "",
                 "--data", str(self._folder / own),
             ]  # fmt: skip
             if dispatch:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from coterie.bench.broker_figures import ALONE, CLUSTERS, Measured
+from coterie.bench.broker_figures import ALONE, CLUSTERS, ENCRYPTED, Measured
 from coterie.bench.broker_nodes import Nodes
 from coterie.errors import CoterieError
 from coterie.workers import Message, Worker
@@ -74,15 +74,20 @@ class Plan:
     peers: tuple[Peer, ...] = ()
     data: Path | None = None
     """Where folders are made."""
+    encrypt: bool = False
+    """A cluster that encrypts is measured, too."""
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        return CLUSTERS if self.nodes > 1 else ()
+        if self.nodes == 1:
+            return ()
+        return (*CLUSTERS, ENCRYPTED) if self.encrypt else CLUSTERS
 
     def ours(self, name: str, size: int = 0, consoles: bool = False) -> Nodes:
         """The broker that stands alone, or a cluster."""
         count = 1 if name == ALONE else self.nodes
-        return Nodes(name, count, "" if name == ALONE else name, self.data, size, consoles)
+        dispatch = {ALONE: "", ENCRYPTED: CLUSTERS[0]}.get(name, name)
+        return Nodes(name, count, dispatch, self.data, size, consoles, encrypt=name == ENCRYPTED)
 
 
 class Target(Protocol):

@@ -19,7 +19,7 @@ from coterie.errors import CoterieError, UserError, WireError
 from coterie.group.channel import ChannelClosed, Delivery, Receiver
 from coterie.group.members import Address, View, ViewId
 from coterie.group.protocols.total import Total
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Buffer, Future
 
 log = Log(__name__)

@@ -1,20 +1,23 @@
 """The broker: vhosts, the store under them, and the alarms that stop publishers.
 
 `start` recovers what the store has kept; from then on front doors use `vhost(name)`. While an alarm is on (the disk
-is full, too many messages are in memory), publishers are to be blocked, and consumers go on.
+is full, there is too much in memory), publishers are to be blocked, and consumers go on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from coterie.amqp.codes import NOT_ALLOWED, PRECONDITION_FAILED
+from coterie.auditlog.log import AMQP, REFUSED, AuditLog
 from coterie.broker import records, validation
 from coterie.broker.cluster import Cluster, NullCluster
 from coterie.broker.counters import Churn, Counters
 from coterie.broker.journal import Journal, restore_attributes, restore_key
+from coterie.broker.memory import ENTRY, MemoryWatch
 from coterie.broker.observer import QueueObserver
 from coterie.broker.recovery import rebuild
 from coterie.broker.settings import BrokerSettings
@@ -23,7 +26,7 @@ from coterie.broker.switchboard import PREDECLARED
 from coterie.broker.traced import BrokerTrace
 from coterie.broker.vhost import Vhost
 from coterie.errors import ProtocolError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Runtime, Timer
 
 DEFAULT_VHOST: Final = "/"
@@ -61,6 +64,9 @@ class Broker:
         self.alarms: dict[str, bool] = {DISK: False, MEMORY: False}
         self.alarms_elsewhere: dict[str, tuple[str, ...]] = {}
         """In a cluster, those of other brokers, by name: they count here too."""
+        self.audit = AuditLog()
+        """Who did what; off, unless the node has one."""
+        self.memory_watch = MemoryWatch(runtime.memory())
         self.blocked = ""
         """Why publishers are to wait; nothing if they are not."""
         self.record_changed: list[Callable[[str, str, Record | None], None]] = []
@@ -276,8 +282,12 @@ class Broker:
             vhost.traced = self.traced
             vhost.observers.append(self.traced)
         vhost.observers += self.observers
+        vhost.refused_step = partial(self._refused_step, name)
         self.vhosts[name] = vhost
         return vhost
+
+    def _refused_step(self, vhost: str, user: str, why: str) -> None:
+        self.audit.record("access.refused", user, "", AMQP, REFUSED, why, of_vhost=vhost)
 
     def _next_incarnation(self) -> int:
         """Never the same, also not after a restart: the number of this start, then a count."""
@@ -336,15 +346,27 @@ class Broker:
         """Bytes of bodies in memory; one that is in two queues counts twice."""
         return sum(queue.pager.resident for vhost in self.vhosts.values() for queue in vhost.queues.values())
 
+    @property
+    def counted_memory(self) -> int:
+        """The same, with what messages take beside their bodies, and what is not on disk yet."""
+        queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
+        entries = sum(len(queue.entries) for queue in queues)
+        return sum(queue.pager.resident for queue in queues) + ENTRY * entries + self.store.unsynced()
+
+    @property
+    def process_limit(self) -> int:
+        """Bytes of the whole process above which publishers are blocked, too."""
+        return self.memory_watch.limit(self.settings.memory_high)
+
     def _look(self) -> None:
-        high = self.settings.memory_high
-        if high:
-            resident = self.resident
-            if resident > high:
-                self.set_alarm(MEMORY, True)
-            elif resident <= high * self.settings.memory_low:
-                self.set_alarm(MEMORY, False)
-            self._looking = self.runtime.call_later(self.settings.alarm_interval, self._look)
+        settings = self.settings
+        if settings.memory_high:
+            process = self.runtime.memory()
+            low = self.memory_watch.look(self.counted_memory, process, settings.memory_high, settings.memory_low)
+            self.set_alarm(MEMORY, low)
+            if self.memory_watch.process:
+                self.runtime.give_back()
+            self._looking = self.runtime.call_later(settings.alarm_interval, self._look)
 
 
 def _same(record: Record | None, other: object) -> bool:

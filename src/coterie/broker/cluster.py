@@ -12,16 +12,18 @@ beyond them: lease.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from coterie.broker.journal import NO_VERDICT, Broken
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.entry import Entry
+    from coterie.broker.journal import Journal
     from coterie.broker.leases import Lease, LeaseStep
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
@@ -235,7 +237,20 @@ class NullCluster(Cluster):
             queue.dispatcher.schedule()
 
     def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        queue.journal.run(partial(queue.apply_reject, entries))
+        self._settle(queue.journal, partial(queue.apply_reject, entries), {queue: entries})
+
+    def _settle(self, journal: Journal, step: Callable[[], None], *settled: Mapping[Queue, Sequence[Entry]]) -> None:
+        """Take a step by which a client is done with these. If it fails, the client is told, and they go back: the
+        client does not think of them any more."""
+        try:
+            journal.run(step)
+        except (*NO_VERDICT, Broken):
+            raise
+        except Exception:
+            for part in settled:
+                for queue, entries in part.items():
+                    self.release(queue, entries, redelivered=True)
+            raise
 
     def expire(self, queue: Queue) -> None:
         if not queue.journal.apart(queue.expire, "the expiry of messages"):
@@ -280,7 +295,8 @@ class NullCluster(Cluster):
     def transaction(
         self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
     ) -> None:
-        vhost.journal.run(partial(vhost.apply_transaction, transaction))
+        settled = transaction.accepts, transaction.rejects, transaction.requeues
+        self._settle(vhost.journal, partial(vhost.apply_transaction, transaction), *settled)
         vhost.when_safe(done)
 
     def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:

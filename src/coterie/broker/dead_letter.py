@@ -75,7 +75,7 @@ def _told(
     same: list[Death] = []
     others: list[Death] = []
     for death in deaths(message):
-        (same if death.get("queue") == queue and death.get("reason") == reason.value else others).append(death)
+        (same if _queue(death) == queue and death.get("reason") == reason.value else others).append(death)
     count = min(sum(_count(death) for death in same) + 1, COUNT_MAX)
     record: Table = {
         "count": count,
@@ -91,6 +91,12 @@ def _told(
     return [record, *others]
 
 
+def _queue(death: Death) -> Value:
+    """The queue's name, as queues have it: a string in a table that is not UTF-8 is read as bytes."""
+    name = death.get("queue")
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
+
+
 def _count(death: Death) -> int:
     count = death.get("count")
     return count if type(count) is int and count > 0 else 0
@@ -101,6 +107,6 @@ def goes_round(letter: Message, queue: str) -> bool:
     for death in deaths(letter):
         if death.get("reason") == Reason.REJECTED.value:
             return False
-        if death.get("queue") == queue:
+        if _queue(death) == queue:
             return True
     return False

@@ -159,6 +159,11 @@ class HeadersExchange(Exchange):
 class ReplicationExchange(Exchange):
     """What is published to it are steps of another broker's link, for queues that follow (`coterie.replication`)."""
 
+    def set_policy(self, definition: Mapping[str, object], name: str | None) -> None:
+        """No alternate exchange: by one, whoever sets policies would get the messages of steps, and the link would be
+        told that they are safe."""
+        self.policy = name
+
     def check(self, binding: Binding) -> None:
         raise ProtocolError(
             PRECONDITION_FAILED, f"exchange '{self.name}' takes no bindings: each step that comes to it names its queue"

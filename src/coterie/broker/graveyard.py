@@ -1,8 +1,10 @@
 """Where messages that die are sent on: out of their queue and into those of the dead-letter exchange, in one step.
 
 The store is told both within one unit, so that a crash loses neither the message nor its letter, and doubles nothing.
-A queue that overflows with letters kills others in turn; these are worked off one after the other, however long the
-chain.
+A queue that overflows with letters kills others in turn; these are worked off one after the other, in the same step.
+What a step may cost is bounded: queues that kill each letter again, in a ring that is longer than a letter can tell, or
+in branches that double with each death, would keep the broker, and with it a cluster, busy for ever. Such a step fails,
+and nothing of it has happened.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from coterie.amqp.codes import PRECONDITION_FAILED
 from coterie.broker.dead_letter import goes_round, make_letter
 from coterie.broker.entry import Entry
 from coterie.broker.message import Message, make_message
 from coterie.broker.observer import Reason
 from coterie.errors import ProtocolError
-from coterie.log import Log
+from coterie.logs import Log
 
 if TYPE_CHECKING:
     from coterie.broker.publish import Routed
@@ -28,6 +31,23 @@ log = Log(__name__)
 _WARNINGS_MAX = 1000
 UNWRITABLE = make_message("", "", b"")
 """Instead of a letter that cannot be written."""
+CASCADE_MAX: Final = 2 << 20
+CASCADE_EACH: Final = 4 << 10
+"""Bytes of headers, about, that letters of letters may have in one step: in any case, and for each message that dies in
+it first. That is a second or two of work. It is no setting: every broker of a cluster must come to the same verdict."""
+_LETTER: Final = 128
+"""What a letter costs besides its headers, as if it were bytes of them."""
+
+
+class Cascade(ProtocolError):
+    """Letters die, and those of letters, and so on."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(
+            PRECONDITION_FAILED,
+            f"dead letters of dead letters, and so on, are too many for one step: those of {queue.what} were the last;"
+            " see where x-dead-letter-exchange leads from queues that keep nothing",
+        )
 
 
 class Graveyard:
@@ -37,6 +57,9 @@ class Graveyard:
         self._vhost = vhost
         self._waiting: deque[tuple[Queue, Sequence[Entry], Reason, bool]] = deque()
         self._busy = False
+        self._step = 0
+        """The journal's, for which is left:"""
+        self._left = 0
         self._warned: set[tuple[str, str, str]] = set()
 
     def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
@@ -48,21 +71,45 @@ class Graveyard:
         if self._busy:
             return
         self._busy = True
+        self._allow(queue, len(entries))
         store = self._vhost.store
         store.begin()
         try:
+            self._send_on(*self._waiting.popleft())
             while self._waiting:
-                self._send_on(*self._waiting.popleft())
+                waiting = self._waiting.popleft()
+                self._send_on(*waiting, again=True)
         finally:
             self._busy = False
             self._waiting.clear()  # one of them has failed, and with it the step that they belong to
             store.end()
 
+    def _allow(self, queue: Queue, count: int) -> None:
+        """So many die, not as letters of others in this step."""
+        journal = queue.journal
+        if not journal.on or journal.step != self._step:
+            self._step, self._left = journal.step, CASCADE_MAX
+        if queue.home is None:  # others have none of its messages, and must find the same left
+            self._left += count * CASCADE_EACH
+
+    def _affords(self, queue: Queue, letter: Message) -> bool:
+        """Whether a letter that died again may be sent on. Raises Cascade if the step can be taken back."""
+        if queue.home is not None:  # its letters are published, by events of their own
+            return True
+        self._left -= len(letter.header) + _LETTER
+        if self._left >= 0:
+            return True
+        if queue.journal.on:
+            raise Cascade(queue)
+        self._warn(queue.name, "", "dead letters that die again and again are dropped")
+        return False
+
     def _forget(self, waiting: tuple[Queue, Sequence[Entry], Reason, bool]) -> None:
         """A step was taken back: they have not died."""
         self._waiting = deque(each for each in self._waiting if each is not waiting)
 
-    def _send_on(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
+    def _send_on(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool, again: bool = False) -> None:
+        """`again`: a letter killed them, in this step."""
         traced = None
         if told:
             for observer in queue.observers:
@@ -74,6 +121,8 @@ class Graveyard:
         unwritable: list[int] = []
         for entry in entries:
             assert entry.message is not None, "what dies is brought from disk first"
+            if again and not self._affords(queue, entry.message):
+                continue
             letter = self._address(queue, entry.message, reason, routed)
             if letter is UNWRITABLE:
                 unwritable.append(entry.position)

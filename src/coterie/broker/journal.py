@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coterie.errors import DiskError
-from coterie.log import Log
+from coterie.logs import Log
 
 if TYPE_CHECKING:
     from coterie.broker.storage import Store
@@ -34,17 +34,20 @@ class Broken(Exception):
 class Journal:
     """Of one broker. It is off unless a step is being taken."""
 
-    __slots__ = ("_effects", "_notes", "_store", "on", "turn")
+    __slots__ = ("_effects", "_notes", "_said", "_store", "on", "step", "turn")
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
         self.on = False
         """A step is being taken: changes are to be noted."""
+        self.step = 0
+        """Another one whenever a step begins, but not for a part of one."""
         self.turn = 0
         """Another one whenever a step, or a part of one that can be taken back alone, begins or ends: who notes itself
         as a whole need do so once in each."""
         self._notes: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._effects: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self._said: list[Callable[[], object]] = []
 
     def note(self, undo: Callable[..., object], *args: Any) -> None:
         """How to have it again as it is now. Ask for `on` before."""
@@ -57,13 +60,22 @@ class Journal:
         else:
             call(*args)
 
+    def say(self, line: Callable[[], object]) -> None:
+        """For the trace, which knows nothing of steps that are taken back: once the step has succeeded, and before the
+        store writes what it did."""
+        if self.on:
+            self._said.append(line)
+        else:
+            line()
+
     def run(self, step: Callable[[], R]) -> R:
         """Take a step, or a part of one, whole or not at all: what it raises is raised, and nothing has happened."""
         store, inner = self._store, self.on
-        notes, effects = len(self._notes), len(self._effects)
+        notes, effects, said = len(self._notes), len(self._effects), len(self._said)
         mark = None if store is None else store.mark()
         self.on = True
         self.turn += 1
+        self.step += not inner
         try:
             try:
                 result = step()
@@ -71,13 +83,17 @@ class Journal:
                 self.on = inner
                 self.turn += 1
         except BaseException:
-            del self._effects[effects:]
+            del self._effects[effects:], self._said[said:]
             try:
                 self._undo(notes)
             finally:
                 if store is not None:
                     store.cut(mark)
             raise
+        if not inner:
+            lines, self._said = self._said, []
+            for line in lines:
+                line()
         if store is not None:
             store.unmark(mark)
         if not inner:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
 from coterie.broker import records, validation
+from coterie.broker.lease_expiry import LeaseExpiry
 from coterie.broker.queue_image import held, hold_again
 from coterie.errors import ProtocolError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
     from coterie.broker.storage import Record
+    from coterie.runtime.base import Runtime
 
 ACQUIRE: Final = "acquire"
 RETIRE: Final = "retire"
@@ -74,7 +76,9 @@ class Piece(NamedTuple):
 class Lease:
     """One of them; to its messages it is the holder."""
 
-    __slots__ = ("bytes", "count", "id", "name", "next", "pieces", "queue", "replaced", "session", "since", "user")
+    __slots__ = (
+        "bytes", "count", "id", "name", "next", "pieces", "queue", "replaced", "session", "since", "used", "user"
+    )  # fmt: skip
 
     def __init__(self, queue: Queue, name: str, id: int, user: str, session: str, since: int) -> None:
         self.queue = queue
@@ -94,6 +98,8 @@ class Lease:
         """Positions that it holds of which a last-value queue has had a newer value: they are not given back."""
         self.count = 0
         self.bytes = 0
+        self.used = 0.0
+        """When a step of it was taken last, by this broker's clock."""
 
     def __repr__(self) -> str:
         return f"<Lease {self.name} of {self.queue.name}: {self.count}>"
@@ -102,6 +108,16 @@ class Lease:
     def first(self) -> int:
         """The lowest offset that it holds."""
         return self.pieces[0].offset if self.pieces else self.next
+
+    @property
+    def lag(self) -> int:
+        """How many messages its reader has not retired: those that it holds, and those that it may take."""
+        return self.queue.ready + self.count
+
+    @property
+    def idle(self) -> float:
+        """Seconds since a step of it was taken, as far as this broker knows."""
+        return self.queue.leases.expiry.idle(self)
 
     def add(self, offset: int, entry: Entry) -> None:
         """The entry, which is in the queue, is held with that offset, which is above all others."""
@@ -143,6 +159,19 @@ class Lease:
                 yield pieces[at].cut(first, stop)
             at += 1
 
+    def fits(self, first: int, size: int, most: int) -> int:
+        """The offset up to which what it holds from `first` on has so many bytes together: one message at least, and
+        `most` of them at most."""
+        live, left, stop = self.queue.entries, size, first
+        for piece in self.between(first, self.next):
+            for position in range(piece.first, piece.last + 1):
+                left -= live[position].size
+                if most <= 0 or (left < 0 and stop > first):
+                    return stop
+                most -= 1
+                stop = piece.offset + position - piece.first + 1
+        return self.next
+
     def entries(self, pieces: Sequence[Piece]) -> list[Entry]:
         live = self.queue.entries
         return [live[position] for piece in pieces for position in range(piece.first, piece.last + 1)]
@@ -163,6 +192,10 @@ class Lease:
         self.count -= len(entries)
         self.bytes -= sum([entry.size for entry in entries])
 
+    def end_step(self) -> LeaseStep:
+        """Ends it, unless another session takes it over before."""
+        return LeaseStep(END, self.name, self.user, session=self.session, id=self.id)
+
     def record(self) -> Record:
         return {
             "queue": self.queue.incarnation, "name": self.name, "id": self.id, "user": self.user,
@@ -176,6 +209,8 @@ class Lease:
             "vhost": self.queue.vhost.name, "queue": self.queue.name, "incarnation": self.queue.incarnation,
             "name": self.name, "id": self.id, "user": self.user, "session": self.session, "since": self.since,
             "first": self.first, "next": self.next, "count": self.count, "bytes": self.bytes,
+            "lag": self.lag, "idle": int(self.idle),
+            "expires_after": self.queue.leases.expiry.after,
             "first_position": min((piece.first for piece in self.pieces), default=None),
             "last_position": max((piece.last for piece in self.pieces), default=None),
         }  # fmt: skip
@@ -185,10 +220,11 @@ class Lease:
 class Leases:
     """Of one queue."""
 
-    __slots__ = ("_by_name", "_queue", "bytes", "count")
+    __slots__ = ("_by_name", "_queue", "bytes", "count", "expiry")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, runtime: Runtime) -> None:
         self._queue = queue
+        self.expiry = LeaseExpiry(queue, runtime)
         self._by_name: dict[str, Lease] = {}
         self.count = 0
         """Messages that any of them holds."""
@@ -282,6 +318,7 @@ class Leases:
     def restore_all(self, by_name: dict[str, Lease], count: int, size: int) -> None:
         """As they were."""
         self._by_name, self.count, self.bytes = by_name, count, size
+        self.expiry.arm()
 
     # What is kept.
 
@@ -312,6 +349,7 @@ class Leases:
         lease.replaced = {position for position in record.get("replaced", ()) if position in entries}
         self._by_name[lease.name] = lease
         self._count(lease.count, lease.bytes)
+        self.expiry.used(lease)
 
 
 def _limited(pieces: Iterator[Piece], most: int) -> tuple[list[Piece], bool]:
@@ -437,6 +475,8 @@ class LeaseStep:
         acquired, more, new = 0, False, lease is None
         if lease is None:
             lease = leases.begin(self.name, self.user, self.session or "")
+        if self.do != END:
+            leases.expiry.used(lease)
         before = lease.count, lease.next, lease.session
         if self.do == ACQUIRE:
             if self.after is None or self.after == lease.next:

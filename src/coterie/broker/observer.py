@@ -42,6 +42,9 @@ class QueueObserver:
     def opened(self, queue: Queue) -> None:
         """The queue has come to be, and has its observers; its vhost has it after this turn."""
 
+    def leapt(self, queue: Queue) -> None:
+        """Its next position may be further on than any message says."""
+
     def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
         """New entries, with rising positions. Those that a limit evicts at once come too, and are dequeued after."""
 

@@ -17,7 +17,7 @@ from coterie.broker.entry import GONE, Entry
 from coterie.broker.leases import Lease
 from coterie.broker.observer import Reason
 from coterie.broker.storage import Damaged
-from coterie.log import Log
+from coterie.logs import Log
 
 if TYPE_CHECKING:
     from coterie.broker.message import Message
@@ -86,7 +86,7 @@ class Pager:
             candidates += [entry for lease in queue.leases for entry in lease.entries(lease.pieces)]
             candidates.sort(key=lambda entry: entry.position)
         else:
-            candidates = [e for p in range(self._next, queue.next_position) if (e := queue.entries.get(p)) is not None]
+            candidates = queue.browse(self._next, queue.next_position - 1, len(queue.entries))
         self._next = queue.next_position
         out = [entry for entry in candidates if entry.message is not None and _may_leave(entry.holder)]
         if self._store.page_out(out):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coterie.errors import UserError
+from coterie.runtime.base import Runtime
 
 SCRYPT: Final = "scrypt"
 FOREIGN: Final = {
@@ -23,8 +24,8 @@ FOREIGN: Final = {
 """By the name that definitions give it: the hash of Python's."""
 SALT_SIZE: Final = 16
 _FOREIGN_SALT: Final = 4
-_COST: Final = {"n": 1 << 14, "r": 8, "p": 1}
-"""16 MiB and some 40 ms for each guess."""
+COST: Final = Runtime.hash_cost
+"""The logarithm of scrypt's N: 16 MiB and some 40 ms for each guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,12 @@ class Hash:
     text: str
     """Salt and hash, in base64."""
 
-    def fits(self, password: bytes) -> bool:
+    def fits(self, password: bytes, cost: int = COST) -> bool:
         """Whether that is the password. Slow."""
         raw = base64.b64decode(self.text)
         if self.algorithm == SCRYPT:
             salt, wanted = raw[:SALT_SIZE], raw[SALT_SIZE:]
-            found = _scrypt(password, salt)
+            found = _scrypt(password, salt, cost)
         else:
             salt, wanted = raw[:_FOREIGN_SALT], raw[_FOREIGN_SALT:]
             found = hashlib.new(FOREIGN[self.algorithm], salt + password).digest()
@@ -51,9 +52,17 @@ NOTHING: Final = Hash(SCRYPT, "")
 """No password fits, and finding that out takes as long as with any other."""
 
 
-def hashed(password: bytes, salt: bytes) -> Hash:
+def fits_slowly(kept: Hash, password: bytes, cost: int = COST) -> bool:
+    """As `fits`, and as slow for a hash that another program made as for ours: else how long it takes would tell which
+    users came from there, and that they exist."""
+    if kept.algorithm != SCRYPT:
+        NOTHING.fits(password, cost)
+    return kept.fits(password, cost)
+
+
+def hashed(password: bytes, salt: bytes, cost: int = COST) -> Hash:
     """Slow."""
-    return Hash(SCRYPT, base64.b64encode(salt + _scrypt(password, salt)).decode())
+    return Hash(SCRYPT, base64.b64encode(salt + _scrypt(password, salt, cost)).decode())
 
 
 def given(algorithm: str, text: str) -> Hash:
@@ -67,5 +76,5 @@ def given(algorithm: str, text: str) -> Hash:
     return Hash(algorithm, text)
 
 
-def _scrypt(password: bytes, salt: bytes) -> bytes:
-    return hashlib.scrypt(password, salt=salt, dklen=32, maxmem=64 << 20, **_COST)
+def _scrypt(password: bytes, salt: bytes, cost: int) -> bytes:
+    return hashlib.scrypt(password, salt=salt, n=1 << cost, r=8, p=1, maxmem=64 << 20, dklen=32)

@@ -6,11 +6,11 @@ nothing is merged from a second one. An operator's policy stands beside it and c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from coterie import patterns
 from coterie.broker import arguments
 from coterie.broker.limits import NUMBERS, WORDS
 from coterie.broker.validation import Check, Whole, flag, short_text, table, text
@@ -30,9 +30,6 @@ CHECKS: Final[Mapping[str, Check]] = {
     arguments.ALTERNATE: arguments.EXCHANGE_CHECKS[arguments.ALTERNATE],
     REPLICATE: flag,
 }
-PATTERN_MAX: Final = 1024
-GROUPS_MAX: Final = 100
-"""In a pattern: how many nested ones Python can read depends on who asks, and all brokers must agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,8 @@ class Policy:
     apply_to: str = "all"
     priority: int = 0
 
-    def check(self, operator: bool = False) -> None:
+    def check(self, operator: bool = False, kept: bool = False) -> None:
+        """`kept`: it exists already, and has a pattern that fits nothing rather than none."""
         if not self.name:
             raise UserError("a policy needs a name")
         wrong = short_text(self.name)
@@ -61,14 +59,11 @@ class Policy:
         wrong = text(self.pattern)
         if wrong:
             raise UserError(f"policy '{self.name}': the pattern: {wrong}")
-        if len(self.pattern) > PATTERN_MAX or self.pattern.count("(") > GROUPS_MAX:
-            raise UserError(
-                f"policy '{self.name}': a pattern may have {PATTERN_MAX} characters, and {GROUPS_MAX} groups"
-            )
-        try:
-            re.compile(self.pattern)
-        except (re.error, OverflowError) as error:
-            raise UserError(f"policy '{self.name}': {self.pattern!r} is no regular expression: {error}") from None
+        if not kept:
+            try:
+                patterns.check(self.pattern)
+            except UserError as error:
+                raise UserError(f"policy '{self.name}': {error}") from None
         if not self.definition:
             raise UserError(f"policy '{self.name}': the definition is empty")
         wrong = table(self.definition)
@@ -85,8 +80,9 @@ class Policy:
         keys = {key: _wrong(key, value, operator) or table({key: value}) for key, value in self.definition.items()}
         problems = [wrong for wrong in keys.values() if wrong]
         left = replace(self, definition={key: self.definition[key] for key, wrong in keys.items() if not wrong})
+        problems += [f"the pattern fits nothing: {wrong}" for wrong in (patterns.problem(self.pattern),) if wrong]
         try:
-            left.check(operator)
+            left.check(operator, kept=True)
         except UserError as error:
             return None, [*problems, str(error)]
         return (left, problems) if problems else (self, problems)
@@ -95,7 +91,7 @@ class Policy:
         """`kind`: what `apply_to` may say of the thing."""
         if self.apply_to not in ("all", kind) and not (self.apply_to == "queues" and kind.endswith("_queues")):
             return False
-        return re.search(self.pattern, name) is not None
+        return patterns.fits(self.pattern, name)
 
 
 def _wrong(key: str, value: object, operator: bool) -> str:
@@ -111,7 +107,11 @@ def _wrong(key: str, value: object, operator: bool) -> str:
     return f"{key}: {wrong}" if wrong else ""
 
 
-def choose(policies: Iterable[Policy], name: str, kind: str) -> Policy | None:
-    """The one that applies."""
-    matching = [policy for policy in policies if policy.matches(name, kind)]
-    return min(matching, key=lambda policy: (-policy.priority, policy.name), default=None)
+def by_precedence(policies: Iterable[Policy]) -> list[Policy]:
+    """Of several that match, the first applies."""
+    return sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+
+
+def choose(ordered: Iterable[Policy], name: str, kind: str) -> Policy | None:
+    """The one that applies, of policies by their precedence."""
+    return next((policy for policy in ordered if policy.matches(name, kind)), None)

@@ -93,7 +93,7 @@ class Queue:
         """What it has of the queue of another broker that it follows, or followed."""
         self.window: Window | None = None
         """If it deduplicates: the message ids that it remembers."""
-        self.leases = Leases(self)
+        self.leases = Leases(self, runtime)
         self.dispatcher = Dispatcher(self, runtime, vhost.settings.dispatch_batch)
         self.rotation = self.dispatcher.rotation
         self.expiry = Expiry(self, runtime)
@@ -206,7 +206,7 @@ class Queue:
         """What the store kept, or another broker has, by rising positions, into a queue that is empty yet."""
         assert not self.entries
         assert next_position >= self.next_position
-        self.next_position = next_position
+        self.leap(next_position)
         self.entries = {entry.position: entry for entry in entries}
         ready = [entry for entry in entries if entry.holder is None]
         self.ready, self.ready_bytes = len(ready), sum(entry.size for entry in ready)
@@ -217,6 +217,12 @@ class Queue:
         self.lanes.push(ready)
         self._fit(entries, None)
         self.expiry.arm()
+
+    def leap(self, position: int) -> None:
+        """Go on from there, at least: others may have given the positions before it."""
+        self.next_position = max(self.next_position, position)
+        for observer in self.observers:
+            observer.leapt(self)
 
     # Consumers.
 
@@ -482,6 +488,7 @@ class Queue:
         """The broker ends: no timers any more, and nobody is given anything."""
         self.deleted = True
         self.expiry.stop()
+        self.leases.expiry.stop()
         self.pager.stop()
 
     def delete(self) -> None:

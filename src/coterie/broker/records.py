@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from math import isfinite
 from typing import Any, Final
 
 from coterie.amqp.tables import FarMoment, RawText
@@ -57,6 +58,8 @@ def pack(value: object) -> object:
         return {"!decimal": str(value)}
     if isinstance(value, datetime):
         return {"!time": int(value.timestamp())}
+    if isinstance(value, float) and not isfinite(value):
+        return {"!float": str(value)}
     return value
 
 
@@ -91,6 +94,7 @@ _READERS: Final[dict[str, Callable[[Any], object]]] = {
     "!decimal": Decimal,
     "!time": _time,
     "!far": FarMoment,
+    "!float": float,
 }
 
 

@@ -15,7 +15,7 @@ from coterie.broker.storage import Record, Recovered, RecoveredEntry
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import LIMITS
 from coterie.errors import ProtocolError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.replication.replica import Replica
 
 if TYPE_CHECKING:

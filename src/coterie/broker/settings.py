@@ -15,7 +15,10 @@ class BrokerSettings:
     route_cache_max: int = setting(20_000, "routes that a vhost remembers, by exchange and routing key", minimum=1)
     exchange_hops_max: int = setting(1_000, "exchanges that one message may go through", minimum=1)
     memory_high: int = setting(
-        1 << 30, "bodies held in memory above which publishers are blocked; 0: no limit", unit="bytes", minimum=0
+        1 << 30,
+        "messages in memory above which publishers are blocked, or half as much again for the process; 0: no limit",
+        unit="bytes",
+        minimum=0,
     )
     memory_low: float = setting(0.8, "part of memory_high under which publishers go on", minimum=0)
     alarm_interval: float = setting(0.5, "time between two looks at how much memory is held", unit="s", minimum=0.01)
@@ -39,6 +42,10 @@ class BrokerSettings:
     lease_rows_max: int = setting(
         100_000, "messages that one step of a lease takes, retires or gives back at most", minimum=1
     )
+    lease_expires: float = setting(
+        30 * 86400.0, "time after which an unused named lease ends, and what it holds is ready again; 0: never",
+        unit="s", minimum=0.0,
+    )  # fmt: skip
     death_records_max: int = setting(
         100, "deaths that a dead letter's headers tell; older ones are left out", minimum=1
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from coterie.amqp.codes import PRECONDITION_FAILED
 from coterie.broker import arguments, validation
 from coterie.broker.arguments import Arguments
+from coterie.errors import ProtocolError
 
 DIRECT: Final = "direct"
 TOPIC: Final = "topic"
@@ -79,6 +81,9 @@ class ExchangeSpec:
 
     def check(self, what: str) -> None:
         arguments.check_values(self.arguments, arguments.EXCHANGE_CHECKS, what)
+        if self.kind == REPLICATION and arguments.ALTERNATE in self.arguments:
+            text = f"invalid arg '{arguments.ALTERNATE}' for {what}: each step that comes to it names its queue"
+            raise ProtocolError(PRECONDITION_FAILED, text)
 
     def sound(self) -> tuple[ExchangeSpec, list[str]]:
         """As `arguments.sound` has it, of an exchange that exists."""

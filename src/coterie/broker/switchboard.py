@@ -18,7 +18,7 @@ from coterie.broker.counters import Churn, Counters
 from coterie.broker.exchange import BindingId, Exchange, Target, binding_id, make_exchange
 from coterie.broker.journal import restore_attributes, restore_key
 from coterie.broker.limits import FOLLOWING, effective
-from coterie.broker.policy import Policy, choose
+from coterie.broker.policy import Policy, by_precedence, choose
 from coterie.broker.router import Router
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import DIRECT, FANOUT, HEADERS, TOPIC, Binding, ExchangeSpec, QueueSpec
@@ -50,6 +50,8 @@ class Switchboard(ABC):
         self.queues: dict[str, Queue] = {}
         self.policies: dict[str, Policy] = {}
         self.operator_policies: dict[str, Policy] = {}
+        self._ordered: dict[bool, list[Policy]] = {}
+        """Operator policies, and the others, by precedence; not there since one has changed."""
         self.limits: dict[str, int] = {}
         """`max-queues`, `max-connections`."""
         self.churn = Churn()
@@ -250,21 +252,31 @@ class Switchboard(ABC):
             policies[name] = policy
         else:
             del policies[name]
+        self._ordered.clear()
+        # Only where it applied, or is to apply, anything changes: the other policies need not be searched for again.
         for queue in list(self.queues.values()):
-            self._apply_policies_to_queue(queue)
-        for exchange in self.exchanges.values():
-            self._apply_policies_to_exchange(exchange)
+            applies = queue.operator_policy if operator else queue.policy
+            if applies == name or (policy is not None and policy.matches(queue.name, _kind(queue))):
+                self._apply_policies_to_queue(queue)
+        for exchange in self.exchanges.values() if not operator else ():
+            if exchange.policy == name or (policy is not None and policy.matches(exchange.name, "exchanges")):
+                self._apply_policies_to_exchange(exchange)
         self._changed()
         if save:
             kind = records.OPERATOR_POLICY if operator else records.POLICY
             record = None if policy is None else records.policy_record(policy)
             self._save(kind, records.key_of(self.name, name), record)
 
+    def _choose(self, operator: bool, name: str, kind: str) -> Policy | None:
+        ordered = self._ordered.get(operator)
+        if ordered is None:
+            policies = self.operator_policies if operator else self.policies
+            ordered = self._ordered[operator] = by_precedence(policies.values())
+        return choose(ordered, name, kind)
+
     def _apply_policies_to_queue(self, queue: Queue) -> None:
-        kind = f"{queue.spec.arguments.get(QUEUE_TYPE, 'classic')}_queues"
         queue.keep()
-        policy = choose(self.policies.values(), queue.name, kind)
-        operator = choose(self.operator_policies.values(), queue.name, kind)
+        policy, operator = (self._choose(each, queue.name, _kind(queue)) for each in (False, True))
         queue.policy = None if policy is None else policy.name
         queue.operator_policy = None if operator is None else operator.name
         definitions = [{} if each is None else each.definition for each in (policy, operator)]
@@ -277,7 +289,7 @@ class Switchboard(ABC):
             self.journal.apart(partial(queue.set_limits, limits), "a queue that is on one broker alone: its limits")
 
     def _apply_policies_to_exchange(self, exchange: Exchange) -> None:
-        policy = choose(self.policies.values(), exchange.name, "exchanges")
+        policy = self._choose(False, exchange.name, "exchanges")
         if self.journal.on:
             names = ("alternate", "policy")
             self.journal.note(restore_attributes, exchange, names, (exchange.alternate, exchange.policy))
@@ -310,6 +322,7 @@ class Switchboard(ABC):
 
     def _put_again(self, table: dict[str, Any], key: str, value: object) -> None:
         restore_key(table, key, value)
+        self._ordered.clear()
         self._changed()
 
     def _keep_owned(self, owner: object) -> None:
@@ -333,6 +346,11 @@ class Switchboard(ABC):
         self._leading_to.setdefault(target, {})[binding.source, binding_id(binding)] = binding
         self.binding_count = count
         self._changed()
+
+
+def _kind(queue: Queue) -> str:
+    """As `apply-to` of a policy has it."""
+    return f"{queue.spec.arguments.get(QUEUE_TYPE, 'classic')}_queues"
 
 
 def kept(spec: QueueSpec) -> bool:

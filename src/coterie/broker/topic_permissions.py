@@ -6,9 +6,9 @@ is allowed. `{username}` and `{vhost}` in a pattern stand for the user's own, as
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from coterie import patterns
 from coterie.errors import UserError
 
 
@@ -21,17 +21,15 @@ class TopicPermissions:
     read: str = ""
     """To bind a queue or another exchange."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises UserError. What is kept already is not checked: a pattern that is none allows nothing."""
         for pattern in (self.write, self.read):
-            try:
-                re.compile(_expanded(pattern, "x", "x"))
-            except re.error as error:
-                raise UserError(f"'{pattern}' is not a pattern: {error}") from None
+            patterns.check(_expanded(pattern, "x", "x"))
 
     def allows(self, what: str, key: str, user: str, vhost: str) -> bool:
         """`what`: write or read."""
         pattern = self.write if what == "write" else self.read
-        return re.search(_expanded(pattern, user, vhost), key) is not None if pattern else not key
+        return patterns.fits(_expanded(pattern, user, vhost), key) if pattern else not key
 
 
 Topics = dict[str, dict[str, TopicPermissions]]
@@ -39,7 +37,7 @@ Topics = dict[str, dict[str, TopicPermissions]]
 
 
 def _expanded(pattern: str, user: str, vhost: str) -> str:
-    return pattern.replace("{username}", re.escape(user)).replace("{vhost}", re.escape(vhost))
+    return pattern.replace("{username}", patterns.escape(user)).replace("{vhost}", patterns.escape(vhost))
 
 
 def topics_to_record(topics: Topics) -> dict[str, dict[str, list[str]]]:

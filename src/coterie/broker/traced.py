@@ -9,7 +9,8 @@ a confirm or a commit-ok goes out, and before the store writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from coterie.broker.consumer import Consumer, Sink
@@ -78,7 +79,7 @@ class BrokerTrace(QueueObserver):
     # Queues, and what observers are told.
 
     def declared(self, queue: Queue) -> None:
-        self._trace.emit(
+        self._say(
             "queue", queue=name_of(queue), state="declared", type=queue.kind, durable=self._keeps(queue),
             vhost=_vhost(queue),
         )  # fmt: skip
@@ -119,7 +120,7 @@ class BrokerTrace(QueueObserver):
         )  # fmt: skip
 
     def deleted(self, queue: Queue) -> None:
-        self._trace.emit(
+        self._say(
             "queue", queue=name_of(queue), state="deleted", log=self._store.written(), vhost=_vhost(queue)
         )  # fmt: skip
 
@@ -194,7 +195,7 @@ class BrokerTrace(QueueObserver):
     def dropped(self, queue: Queue, messages: Sequence[Message]) -> None:
         """The queue has seen their message ids before."""
         numbers = [self._numbers[message] for message in messages if message in self._numbers]
-        self._trace.emit(
+        self._say(
             "duplicate", queue=name_of(queue), count=len(messages), channel=self._channel if numbers else None,
             numbers=pairs(numbers) or None, tx=self._transaction, vhost=_vhost(queue),
         )  # fmt: skip
@@ -267,14 +268,14 @@ class BrokerTrace(QueueObserver):
             for q, m in transaction.routed.items()
             if not q.deleted and not q.name.startswith(UNTRACED)
         }
-        self._trace.emit(
+        self._say(
             "tx", state="begins", tx=self._transaction, channel=self._channel, enqueues=enqueues,
             accepts=_by_queue(transaction.accepts), rejects=_by_queue(transaction.rejects),
             requeues=_by_queue(transaction.requeues), vhost=None if vhost == "/" else vhost,
         )  # fmt: skip
 
     def applied(self) -> None:
-        self._trace.emit("tx", state="ends", tx=self._transaction, log=self._store.written())
+        self._say("tx", state="ends", tx=self._transaction, log=self._store.written())
 
     def ended(self) -> None:
         self._transaction, self._channel = None, ""
@@ -314,6 +315,10 @@ class BrokerTrace(QueueObserver):
 
     # Writing.
 
+    def _say(self, kind: str, **data: Any) -> None:
+        """Now, or when the step that is being taken has succeeded."""
+        self._store.journal.say(partial(self._trace.emit, kind, **data))
+
     def _keeps(self, queue: Queue) -> bool:
         return self._store.durable and kept(queue.spec)
 
@@ -326,8 +331,8 @@ class BrokerTrace(QueueObserver):
         if first is not None and last is not None and last - first >= SPAN_MAX:
             first = last = None  # a restart may leap over very many; the ranges say it
         data |= {"ranges": ranges if len(ranges) > 1 else None, "vhost": _vhost(queue)}
-        self._trace.emit(
-            kind, first=first, last=last, count=len(positions), queue=name_of(queue), **data  # type: ignore[arg-type]
+        self._say(
+            kind, first=first, last=last, count=len(positions), queue=name_of(queue), **data
         )  # fmt: skip
 
 

@@ -8,22 +8,25 @@ vhost (configure, write, read), as RabbitMQ has them: a change counts from the n
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from coterie import patterns
+from coterie.addresses import AllowList, allow_list, is_loopback
 from coterie.amqp.codes import ACCESS_REFUSED
 from coterie.amqp.tables import decode_table
+from coterie.auditlog.log import EXCHANGE as AUDIT_EXCHANGE
 from coterie.broker import validation
+from coterie.broker.attempts import Attempts
 from coterie.broker.journal import restore_attributes, restore_key
-from coterie.broker.passwords import NOTHING, SALT_SIZE, SCRYPT, Hash, given, hashed
+from coterie.broker.passwords import COST, NOTHING, SALT_SIZE, SCRYPT, Hash, fits_slowly, given, hashed
 from coterie.broker.storage import Store
+from coterie.broker.tokens import BadToken, Refusals, Tokens, looks_like_token
 from coterie.broker.topic_permissions import TopicPermissions, Topics, topics_from_record, topics_to_record
+from coterie.crowd import Crowd
 from coterie.errors import ProtocolError, UserError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Endpoint, Runtime
 from coterie.settings import setting
 
@@ -38,9 +41,14 @@ GUEST: Final = "guest"
 GUEST_PASSWORD: Final = Hash(SCRYPT, "AAAAAAAAAAAAAAAAAAAAAC1erSUadLMN45lXFt0ozMrxirn/TSkvdhrpNSukFExB")
 """`guest`, with a salt of zeros: known to everybody, good for this host only, and no reason to hash at every start."""
 ADMINISTRATOR: Final = "administrator"
-TAGS: Final = (ADMINISTRATOR, "monitoring", "policymaker", "management")
+REPLICATOR: Final = "replicator"
+"""May act as the link of another broker (`replication.permission`); it lets nobody into the console."""
+MONITORING: Final = "monitoring"
+TAGS: Final = (ADMINISTRATOR, MONITORING, "policymaker", "management")
 NAME_MAX: Final = validation.NAME_MAX
-_CHANGEABLE: Final = ("password", "tags", "permissions", "limits", "topics")
+_CHANGEABLE: Final = ("password", "tags", "permissions", "limits", "topics", "allow")
+RENEW_TIMEOUT: Final = 5.0
+"""Seconds that a login waits for its user's hash to be replaced."""
 ANSWERS_MAX: Final = 10_000
 """Answers that a user's permissions remember."""
 
@@ -52,10 +60,22 @@ class UserSettings:
     guest: bool = setting(True, "whether a new broker has the user guest, password guest, all rights, this host only")
     loopback_users: tuple[str, ...] = setting((GUEST,), "users that come in from this host only")
     login_failures_max: int = setting(
-        20, "wrong logins from one address within login_window; then it is refused unheard", minimum=1
+        20, "wrong logins of one user from one address within login_window; then these are refused unheard", minimum=1
     )
+    address_failures_max: int = setting(
+        200, "wrong logins of any users from one address within login_window; then each waits for login_delay",
+        minimum=1,
+    )  # fmt: skip
+    user_failures_max: int = setting(
+        100,
+        "wrong logins of one user from anywhere within login_window; then each waits, but where it logged in before",
+        minimum=1,
+    )
+    login_delay: float = setting(2.0, "how long such a login waits before it is looked at", unit="s", minimum=0)
     login_window: float = setting(60.0, "how long a wrong login counts", unit="s", minimum=0.1)
-    logins_max: int = setting(64, "different passwords that are being checked; more logins are refused", minimum=1)
+    logins_max: int = setting(
+        64, "different passwords that are being checked, half of them of one address; more are refused", minimum=1
+    )
     users_max: int = setting(100_000, "users that a broker may have", minimum=1)
 
 
@@ -67,12 +87,10 @@ class Permissions:
     write: str = ""
     read: str = ""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises UserError. What is kept already is not checked: a pattern that is none grants nothing."""
         for pattern in (self.configure, self.write, self.read):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise UserError(f"'{pattern}' is not a pattern: {error}") from None
+            patterns.check(pattern)
 
 
 @dataclass(slots=True, eq=False)
@@ -89,28 +107,46 @@ class User:
     """max-connections, max-channels."""
     topics: Topics = field(default_factory=dict)
     """What the routing keys of topic exchanges must be like."""
+    allow: AllowList = field(default_factory=AllowList)
+    """Where it may come from."""
+    expires: float | None = None
+    """By the wall clock, for one that a token describes; None: never."""
     _answers: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     def may_enter(self, vhost: str) -> bool:
         return vhost in self.permissions
 
     def may(self, vhost: str, what: str, resource: str) -> bool:
-        """`what`: configure, write or read."""
+        """`what`: configure, write or read. Whatever patterns or scopes say, the audit log is not for everybody."""
+        if resource == AUDIT_EXCHANGE and vhost == "/" and not self._may_audit(what):
+            return False
+        return self._granted(vhost, what, resource)
+
+    def _granted(self, vhost: str, what: str, resource: str) -> bool:
         key = vhost, what, resource
         answer = self._answers.get(key)
         if answer is None:
             granted = self.permissions.get(vhost)
             pattern = "" if granted is None else str(getattr(granted, what))
-            answer = re.search(pattern, resource) is not None if pattern else not resource and granted is not None
+            answer = patterns.fits(pattern, resource) if pattern else not resource and granted is not None
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             self._answers[key] = answer
         return answer
 
+    def _may_audit(self, what: str) -> bool:
+        """Who reads there sees what everybody does; who writes there could make it up."""
+        return self.administrator or (what == "read" and MONITORING in self.tags)
+
     def may_topic(self, vhost: str, exchange: str, what: str, key: str) -> bool:
         """Whether the user may write to, or read from, a topic exchange with that routing key."""
         granted = self.topics.get(vhost, {}).get(exchange)
         return granted is None or granted.allows(what, key, self.name, vhost)
+
+    @property
+    def restricts_topics(self) -> bool:
+        """Whether `may_topic` must be asked for each message."""
+        return bool(self.topics)
 
     def changed(self) -> None:
         self._answers.clear()
@@ -118,6 +154,11 @@ class User:
     @property
     def administrator(self) -> bool:
         return ADMINISTRATOR in self.tags
+
+    @property
+    def token(self) -> bool | None:
+        """Whether a token describes it, for the audit log: a stored user of that name is somebody else. None: no."""
+        return True if self.expires is not None else None
 
     def to_record(self) -> dict[str, object]:
         password = self.password
@@ -128,6 +169,7 @@ class User:
             "permissions": {vhost: [p.configure, p.write, p.read] for vhost, p in self.permissions.items()},
             "limits": dict(self.limits),
             "topics": topics_to_record(self.topics),
+            **({"allow": self.allow.texts()} if self.allow else {}),
         }
 
 
@@ -135,15 +177,17 @@ def from_record(name: str, record: dict[str, object]) -> User:
     """Raises UserError if the record makes no sense."""
     algorithm, text = record.get("algorithm"), record.get("password")
     tags, permissions, limits = record.get("tags"), record.get("permissions"), record.get("limits")
+    allow = record.get("allow", [])
     if not (isinstance(tags, list) and isinstance(permissions, dict) and isinstance(limits, dict)):
         raise UserError(f"the record of the user '{name}' makes no sense")
     return User(
         name,
         given(str(algorithm), str(text)) if algorithm else None,
         tuple(map(str, tags)),
-        {str(vhost): Permissions(*map(str, patterns)) for vhost, patterns in permissions.items()},
+        {str(vhost): Permissions(*map(str, granted)) for vhost, granted in permissions.items()},
         {str(limit): int(value) for limit, value in limits.items()},
         topics_from_record(record.get("topics")),
+        allow_list(allow if isinstance(allow, list) else [allow], f"the record of the user '{name}'"),
     )
 
 
@@ -169,8 +213,10 @@ class Users:
         self._checking: dict[tuple[str, bytes, bool], list[Login]] = {}
         """Passwords that are being checked. All who come with the same one meanwhile wait for the one answer: when a
         broker comes back, so do all clients of a user, at once."""
-        self._failures: dict[str, deque[float]] = {}
-        """By address: when wrong logins came from it."""
+        most = self._settings.logins_max
+        self._checks: Crowd[tuple[str, bytes, bool]] = Crowd(most, max(1, most // 2))
+        """The same, by the address of whoever came first with it."""
+        self._attempts = Attempts(runtime, self._settings)
         self._known: dict[str, bytes] = {}
         """By user: a keyed digest of the password that was right last, so that reconnecting is cheap."""
         self._secret = runtime.entropy(32)
@@ -179,6 +225,9 @@ class Users:
         self._kept: dict[tuple[str, str], dict[str, object]] = {}
         """The broker's records, if users are among them."""
         self._keep_record: KeepRecord = self._save_here
+        self._refusals = Refusals()
+        self.tokens: Tokens | None = None
+        """Checks tokens; None: nobody logs in by one."""
 
     def share(self, broker: Broker) -> None:
         """Keep users with the broker's other records, which all brokers of a cluster have."""
@@ -197,7 +246,9 @@ class Users:
                 log.warning("a user is lost", why=str(error))
         if not self._users and self._settings.guest:
             everything = {"/": Permissions(".*", ".*", ".*")}
-            guest = self._users[GUEST] = User(GUEST, GUEST_PASSWORD, (ADMINISTRATOR,), everything)
+            cost = self._runtime.hash_cost
+            password = GUEST_PASSWORD if cost == COST else hashed(GUEST.encode(), bytes(SALT_SIZE), cost)
+            guest = self._users[GUEST] = User(GUEST, password, (ADMINISTRATOR,), everything)
             self._store.save(USER, GUEST, guest.to_record())
 
     # Looking.
@@ -210,6 +261,11 @@ class Users:
 
     def get(self, name: str) -> User | None:
         return self._users.get(name)
+
+    @property
+    def token_max(self) -> int:
+        """Bytes of the longest token that is looked at; a password is never so long."""
+        return 0 if self.tokens is None else self.tokens.token_max
 
     # Changing. Each `done` comes when it is durable.
 
@@ -242,7 +298,7 @@ class Users:
             else:
                 self._put(name, result, kept, done)
 
-        self._runtime.offload(lambda: hashed(text, salt), ready)
+        self._runtime.offload(lambda: hashed(text, salt, self._runtime.hash_cost), ready)
 
     def _put(
         self, name: str, password: Hash | None, tags: tuple[str, ...], done: Callable[[User | UserError], None]
@@ -305,6 +361,14 @@ class Users:
 
         self._change(name, change, done)
 
+    def allow_from(self, name: str, allow: AllowList, done: Callable[[bool], None]) -> None:
+        """An empty list: from anywhere. Connections that are open stay. False if there is no such user."""
+
+        def change(user: User) -> None:
+            user.allow = allow
+
+        self._change(name, change, done)
+
     def forget_vhost(self, vhost: str) -> None:
         """It is deleted: nobody has rights in it any more."""
         journal = self._store.journal
@@ -363,6 +427,7 @@ class Users:
             self._known.pop(name, None)
         user.password, user.tags = changed.password, changed.tags
         user.permissions, user.limits, user.topics = changed.permissions, changed.limits, changed.topics
+        user.allow = changed.allow
         user.changed()
 
     def _keep(self, name: str, user: User | None) -> None:
@@ -371,8 +436,8 @@ class Users:
         if journal.on:
             journal.note(restore_key, self._users, name, user)
             if user is not None:
-                values = user.password, user.tags, dict(user.permissions), dict(user.limits), user.topics.copy()
-                journal.note(restore_attributes, user, _CHANGEABLE, values)
+                copies = dict(user.permissions), dict(user.limits), user.topics.copy()
+                journal.note(restore_attributes, user, _CHANGEABLE, (user.password, user.tags, *copies, user.allow))
                 journal.note(user.changed)
 
     # Logging in.
@@ -386,16 +451,16 @@ class Users:
         done: Callable[[User | ProtocolError], None],
     ) -> None:
         """PLAIN, AMQPLAIN or EXTERNAL, as a client answers connection.start."""
-        if self._too_many_failures(peer.host):
-            self._refuse_unheard(mechanism, peer, done)
-            return
         if mechanism == "EXTERNAL":
             found = self._users.get(certificate or "")
-            self._finish(found is not None and self._from_here(found.name, peer), found, mechanism, peer, done)
+            fits = found is not None and self.may_come_from(found.name, peer.host)
+            self._finish(fits, certificate, found, mechanism, peer, done)
             return
         credentials = _plain(response) if mechanism == "PLAIN" else _amqplain(response)
         if credentials is None:
-            self._finish(False, None, mechanism, peer, done)
+            self._finish(False, None, None, mechanism, peer, done)
+        elif self.tokens is not None and looks_like_token(credentials[1]):
+            self.login_token(credentials[1], peer, done, mechanism)
         else:
             self.check(*credentials, peer, done, mechanism)
 
@@ -408,52 +473,143 @@ class Users:
         mechanism: str = "PLAIN",
     ) -> None:
         """A name and a password, whatever brought them."""
+        self._attempts.admit(
+            name, peer.host,
+            lambda: self._check(name, password, peer, done, mechanism),
+            lambda: self._refuse_unheard(mechanism, peer, done),
+        )  # fmt: skip
+
+    def _check(
+        self, name: str, password: bytes, peer: Endpoint, done: Callable[[User | ProtocolError], None], mechanism: str
+    ) -> None:
         user = self._users.get(name)
-        if user is None or user.password is None or not password or not self._from_here(name, peer):
+        if user is None or user.password is None or not password or not self.may_come_from(name, peer.host):
             # As slow as a wrong password: how long it takes tells nobody which names there are.
             kept = NOTHING
         else:
             kept = user.password
             if self._is_known(name, password):
-                done(user)
+                self._finish(True, name, user, mechanism, peer, done)
                 return
         key = name, self._digest(password), kept is NOTHING
         together = self._checking.get(key)
         if together is not None:
             together.append((mechanism, peer, done))
             return
-        if len(self._checking) >= self._settings.logins_max:
+        if self._checks.crowded(peer.host):
             self._refuse_unheard(mechanism, peer, done)
             return
         self._checking[key] = [(mechanism, peer, done)]
+        self._checks.add(key, peer.host)
 
         def checked(fits: bool | Exception) -> None:
+            self._checks.remove(key)
             # It may have got another password meanwhile.
             right = fits is True and user is not None and self._users.get(name) is user and user.password == kept
             if right:
                 self._known[name] = key[1]
-            for mechanism, peer, done in self._checking.pop(key):
-                self._finish(right, user, mechanism, peer, done)
 
-        self._runtime.offload(lambda: kept.fits(password), checked)
+            def finish() -> None:
+                for mechanism, peer, done in self._checking.pop(key):
+                    self._finish(right, name, user, mechanism, peer, done)
+
+            if right and kept.algorithm != SCRYPT:
+                self._renew(name, kept, password, finish)
+            else:
+                finish()
+
+        self._runtime.offload(lambda: fits_slowly(kept, password, self._runtime.hash_cost), checked)
+
+    def _renew(self, name: str, old: Hash, password: bytes, done: Callable[[], None]) -> None:
+        """A hash that another program made, and that is quick to guess, is replaced now that the password is at hand:
+        an ordinary change of the user, which a cluster orders. Before the login is answered, as sessions end with
+        the hash that they began with; but it does not wait for that for ever."""
+        over = False
+
+        def finish() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                patience.cancel()
+                done()
+
+        def ready(new: Hash | Exception) -> None:
+            if isinstance(new, Exception):
+                log.warning("a password could not be hashed anew", user=name, why=repr(new))
+                finish()
+                return
+
+            def change(user: User) -> None:
+                if user.password == old:
+                    user.password = new
+
+            def changed(_: bool) -> None:
+                user = self._users.get(name)
+                if user is not None and user.password == new:
+                    self._known[name] = self._digest(password)
+                finish()
+
+            self._change(name, change, changed)
+
+        patience = self._runtime.call_later(RENEW_TIMEOUT, finish)
+        salt = self._runtime.entropy(SALT_SIZE)
+        self._runtime.offload(lambda: hashed(password, salt, self._runtime.hash_cost), ready)
+
+    def login_token(
+        self,
+        token: bytes,
+        peer: Endpoint,
+        done: Callable[[User | ProtocolError], None],
+        mechanism: str = "Bearer",
+    ) -> None:
+        """A token says itself whose it is: a name that came with it is ignored, as in RabbitMQ."""
+        tokens = self.tokens
+        if tokens is None:
+            self._refuse_unheard(mechanism, peer, done)
+            return
+        # Nobody guesses a token; so one that is no good keeps nobody out but itself, and costs its address time.
+        attempt = f"token {self._digest(token).hex()}"
+
+        def checked(result: User | BadToken) -> None:
+            if isinstance(result, User) and self.may_come_from(result.name, peer.host):
+                self._attempts.succeeded(attempt, peer.host)
+                stored = self._users.get(result.name)
+                if stored is not None:  # as in RabbitMQ, limits are looked up by name, whoever has it
+                    result.limits = stored.limits
+                done(result)
+                return
+            if not isinstance(result, BadToken) or result.counts:
+                self._attempts.failed(attempt, peer.host)
+            why = str(result) if isinstance(result, BadToken) else f"'{result.name}' may not come from there"
+            if self._refusals.is_new(peer.host, why, self._runtime.now()):
+                log.warning("a token is refused", peer=peer.host, why=why)
+            done(_refused(mechanism))
+
+        self._attempts.admit(
+            attempt, peer.host,
+            lambda: tokens.check(token, checked),
+            lambda: self._refuse_unheard(mechanism, peer, done),
+        )  # fmt: skip
 
     def _refuse_unheard(self, mechanism: str, peer: Endpoint, done: Callable[[User | ProtocolError], None]) -> None:
-        log.warning("a login is refused unheard", peer=peer.host)
+        if self._refusals.is_new(peer.host, "unheard", self._runtime.now()):  # it costs who asks nothing to come again
+            log.warning("logins are refused unheard", peer=peer.host)
         done(_refused(mechanism))
 
     def _finish(
         self,
         right: bool,
+        name: str | None,
         user: User | None,
         mechanism: str,
         peer: Endpoint,
         done: Callable[[User | ProtocolError], None],
     ) -> None:
         if right and user is not None:
-            self._failures.pop(peer.host, None)
+            self._attempts.succeeded(user.name, peer.host)
             done(user)
             return
-        self._note_failure(peer.host)
+        self._attempts.failed(name, peer.host)
         log.warning("a login failed", user=user.name if user else "?", peer=peer.host, mechanism=mechanism)
         done(_refused(mechanism))
 
@@ -464,43 +620,25 @@ class Users:
     def _digest(self, password: bytes) -> bytes:
         return hmac.digest(self._secret, password, "sha256")
 
-    def _from_here(self, name: str, peer: Endpoint) -> bool:
-        return name not in self._settings.loopback_users or is_loopback(peer.host)
-
-    def _too_many_failures(self, host: str) -> bool:
-        failures = self._failures.get(host)
-        if failures is None:
+    def may_come_from(self, name: str, host: str) -> bool:
+        """Whether a user of that name, stored or not, may log in from there."""
+        user = self._users.get(name)
+        if user is not None and not user.allow.allows(host):
             return False
-        since = self._runtime.now() - self._settings.login_window
-        while failures and failures[0] <= since:
-            failures.popleft()
-        if not failures:
-            del self._failures[host]
-        return len(failures) >= self._settings.login_failures_max
-
-    def _note_failure(self, host: str) -> None:
-        failures = self._failures.setdefault(host, deque(maxlen=self._settings.login_failures_max))
-        failures.append(self._runtime.now())
-        while len(self._failures) > ADDRESSES_MAX:
-            del self._failures[next(iter(self._failures))]
-
-
-ADDRESSES_MAX: Final = 10_000
-"""Addresses whose wrong logins are remembered."""
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+        return name not in self._settings.loopback_users or is_loopback(host)
 
 
 def _refused(mechanism: str) -> ProtocolError:
     text = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
     return ProtocolError(ACCESS_REFUSED, text)
+
+
+def claimed_name(mechanism: str, response: bytes, certificate: str | None) -> str:
+    """Who somebody says to be, whether it is true or not; nothing if that cannot be read."""
+    if mechanism == "EXTERNAL":
+        return certificate or ""
+    found = _plain(response) if mechanism == "PLAIN" else _amqplain(response)
+    return "" if found is None else found[0]
 
 
 def _plain(response: bytes) -> tuple[str, bytes] | None:

@@ -27,7 +27,7 @@ from coterie.broker.switchboard import Switchboard, kept
 from coterie.broker.transaction import Transaction, by_queue
 from coterie.cluster.wire import Malformed, Routes
 from coterie.errors import ProtocolError
-from coterie.replication import replica
+from coterie.replication import permission, replica
 from coterie.replication.steps import Answer, Step, answered, decode
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.storage import Store
     from coterie.broker.traced import BrokerTrace
+    from coterie.broker.users import User
     from coterie.runtime.base import Buffer, Runtime
 
 R = TypeVar("R")
@@ -85,6 +86,8 @@ class Vhost(Switchboard):
         self.published = 0
         """Messages that came in."""
         self.deleted = False
+        self.refused_step: Callable[[str, str], None] = lambda user, why: None
+        """Told of steps of a replication that their user may not take, and why."""
         self._number = number
         self._graveyard = Graveyard(self)
         self._routes = Routes()
@@ -109,15 +112,16 @@ class Vhost(Switchboard):
 
     # What clients want.
 
-    def publish(self, publishes: Sequence[Publish], done: Callable[[], None]) -> None:
+    def publish(self, publishes: Sequence[Publish], done: Callable[[], None], user: User | None = None) -> None:
         """Route and enqueue. What was refused or could not be routed is marked at once; `done` once the others are as
-        safe as they ask to be, in the order of these calls."""
+        safe as they ask to be, which later ones may be before. `user`: for whom; None: the broker itself, which sends
+        no steps of a replication."""
         self.published += len(publishes)
         batch = gather(self, publishes, self._commit)
         if self.traced is not None:
             self.traced.routed(batch.routed)
         for step in batch.steps:
-            self.cluster.replicate(self, step.message.body, partial(self._answer_step, step))
+            self._take_step(step, user)
         self.cluster.publish(self, batch.routed, done, publishes)
         if batch.replies or batch.refused:
             batch.finish()
@@ -132,9 +136,26 @@ class Vhost(Switchboard):
         found = self.exchanges.get(exchange)
         return found is not None and found.spec.kind == REPLICATION
 
-    def _answer_step(self, publish: Publish, answer: Answer) -> None:
+    def _take_step(self, publish: Publish, user: User | None) -> None:
+        """Whether its user may is decided here, by the broker that it came to, and by nobody else."""
+        data = publish.message.body
+        try:
+            step = decode(data, self._routes, whole=False)
+        except Malformed as error:
+            self._answer_step(publish, user, {"error": str(error)})
+            return
+        refused = permission.refusal(user, self.name, step)
+        if refused:
+            self.refused_step("" if user is None else user.name, refused)
+            self._answer_step(publish, user, {"error": refused})
+        else:
+            self.cluster.replicate(self, data, partial(self._answer_step, publish, user))
+
+    def _answer_step(self, publish: Publish, user: User | None, answer: Answer) -> None:
         if "error" in answer:
             publish.refused = True
+        elif user is not None:
+            answer = permission.visible(user, self.name, answer)
         asked = publish.message.properties()
         pseudo = self.pseudo.get(asked.reply_to or "")
         if pseudo is not None:
@@ -147,11 +168,16 @@ class Vhost(Switchboard):
         except Malformed as error:
             return {"error": str(error)}
 
-    def check_publish(self, exchange: str) -> None:
-        """Raises ProtocolError if nobody can publish there: 404 no such exchange, 403 an internal one."""
-        if exchange and self.exchange(exchange).spec.internal:
+    def check_publish(self, exchange: str, user: User | None) -> None:
+        """Raises ProtocolError if it cannot be published to: 404 no such exchange, 403 an internal one, or one that is
+        for the links of other brokers, and the user is none."""
+        if not exchange:
+            return
+        spec = self.exchange(exchange).spec
+        if spec.internal:
             what = self.exchange_name(exchange)
             raise ProtocolError(ACCESS_REFUSED, f"cannot publish to internal {what}")
+        permission.check_exchange(user, spec.kind)
 
     def transaction(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -22,13 +23,19 @@ BAD: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
+RELOADING: Final = frozenset({"node", "up"})
+"""To them SIGHUP means "load the certificates again", also while they start, and while there are none."""
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("coterie.cli.node", "a broker for AMQP 0-9-1 clients, in one word"),
     "node": ("coterie.cli.node", "one broker, with every setting that it has"),
     "status": ("coterie.cli.status", "how a broker is: alarms, clients, queues, rates"),
+    "doctor": ("coterie.cli.doctor", "what is unsafe about a broker, and the line that mends it"),
     "top": ("coterie.cli.top", "the same at a glance, again and again: cluster, rates, latencies, queues"),
-    "cluster": ("coterie.cli.cluster", "the cluster it belongs to: status, members, voters, owners; drain, forget"),
+    "cluster": (
+        "coterie.cli.cluster",
+        "the cluster it belongs to: status, members, voters, owners; init, drain, forget",
+    ),
     "replication": ("coterie.cli.replication", "its queues at other brokers: links, followers; promote"),
     "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
     "leases": ("coterie.cli.leases", "who holds messages of its queues by name: list, release"),
@@ -63,6 +70,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "stacks": ("coterie.cli.stacks", "the stacks that come with Coterie, and what is in them"),
     "protocols": ("coterie.cli.stacks", "every protocol with its settings and its rules"),
+    "openapi": ("coterie.cli.openapi", "the HTTP API, described for machines: OpenAPI 3.1"),
     "settings": ("coterie.cli.settings", "every setting with its flag, environment variable and place in TOML"),
 }
 """Sub-command to its module and what `coterie --help` says of it."""
@@ -121,12 +129,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: CoterieError, code: int) -> int:
-    print(f"coterie: {error}", file=sys.stderr)
+    from coterie.visible import LINES, visible
+
+    print(f"coterie: {visible(str(error), LINES)}", file=sys.stderr)
     return code
 
 
 def _run(arguments: list[str]) -> int:
-    parser = make_parser(next((word for word in arguments if not word.startswith("-")), None))
+    command = next((word for word in arguments if not word.startswith("-")), None)
+    if command in RELOADING:  # before anything is imported, which takes most of the time that a start takes
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    parser = make_parser(command)
     options = parser.parse_args(arguments)
     run = getattr(options, "run", None)
     if run is None:

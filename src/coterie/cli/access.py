@@ -15,6 +15,8 @@ USERS = """\
   coterie users add shop --password-stdin <shop.txt && coterie permissions set shop '^shop' '.*' '.*'
   coterie users change shop --password-stdin <new.txt
   coterie users limit shop max-connections 100
+  coterie users limit shop max-publish-rate 5000    messages a second; who publishes more is slowed down
+  coterie users allow shop 10.1.0.0/16 ::1          it logs in from there only; without networks, from anywhere
   coterie users delete guest                        once another administrator is there
 """
 PERMISSIONS = """\
@@ -52,8 +54,17 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     users.action("delete", "delete a user; its connections end", delete_user).add_argument("name", metavar="NAME")
     limit = users.action("limit", "limit what a user may have at a time", limit_user)
     limit.add_argument("name", metavar="NAME")
-    limit.add_argument("limit", metavar="LIMIT", help="max-connections or max-channels")
+    limit.add_argument(
+        "limit",
+        metavar="LIMIT",
+        help="max-connections, max-channels, or a rate a second: max-publish-rate, "
+        "max-publish-bytes-rate, max-connection-rate",
+    )
     limit.add_argument("value", type=int, metavar="COUNT", help="-1: no limit")
+
+    allow = users.action("allow", "say where a user may come from", allow_user)
+    allow.add_argument("name", metavar="NAME")
+    allow.add_argument("networks", nargs="*", metavar="NETWORK", help="as 10.0.0.0/8 or ::1; none: from anywhere")
 
     permissions = Commands(
         subparsers, "permissions", "what users may do", "Lists permissions, or changes them.", PERMISSIONS,
@@ -88,7 +99,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def list_users(remote: Remote, options: argparse.Namespace) -> int:
-    columns = {"name": "name", "tags": "tags", "password": "has_password", "limits": "limits"}
+    columns = {"name": "name", "tags": "tags", "password": "has_password", "limits": "limits", "from": "allow"}
     return show(options, "users", remote.rows("users"), columns)
 
 
@@ -137,6 +148,11 @@ def delete_user(remote: Remote, options: argparse.Namespace) -> int:
 def limit_user(remote: Remote, options: argparse.Namespace) -> int:
     remote.ask("PUT", path_of("user-limits", options.name, options.limit), {"value": options.value})
     return said(options, f"{options.limit} of user '{options.name}': {_limit(options.value)}")
+
+
+def allow_user(remote: Remote, options: argparse.Namespace) -> int:
+    remote.ask("PUT", path_of("user-addresses", options.name), {"value": options.networks})
+    return said(options, f"user '{options.name}' may come from {', '.join(options.networks) or 'anywhere'}")
 
 
 def _limit(value: int) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +55,9 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the tables and the report")
     parser.add_argument("--overwrite", action="store_true", help="replace the audit that is in DIR")
     parser.add_argument(
-        "--master", metavar="URL", help="where: local[N], spark://HOST:PORT or sc://HOST:PORT (default: local[*])"
+        "--master",
+        metavar="URL",
+        help="where: local[N], spark://HOST:PORT, k8s://HOST:PORT, yarn or sc://HOST:PORT (default: local[*])",
     )
     parser.add_argument(
         "--split-above", type=int, default=SPLIT_ABOVE, metavar="EVENTS",
@@ -83,16 +89,43 @@ def run(options: argparse.Namespace) -> int:
         interruptible(spark),
         _Steps() as steps,
     ):
+        from coterie.spark import places
         from coterie.spark.audit import audit, found
 
-        out = Path(options.out)
-        summary = audit(spark, options.traces, out, steps.tell, options.overwrite, options.split_above)
-        shown = found(spark, out, summary, SHOWN)
+        with _folder(options) as out:
+            summary = audit(spark, options.traces, out, steps.tell, options.overwrite, options.split_above)
+            shown = found(spark, out, summary, SHOWN)
+        if places.is_remote(options.out):
+            report = f"{places.shown(options.out).rstrip('/')}/{Path(summary.report).name}"
+            summary = replace(summary, report=report)
     if options.json:
         print_json(_answer(summary, shown))
     else:
         _print(summary, shown)
     return 1 if summary.violations else 0
+
+
+@contextmanager
+def _folder(options: argparse.Namespace) -> Iterator[Path]:
+    """Where the audit is written. If that is elsewhere, it is written here first, and sent there when it is done."""
+    from coterie.spark import places
+    from coterie.spark.audit_folder import DIAGRAMS, NOTE, REPORT
+    from coterie.spark.schema import TABLES
+
+    out = str(options.out)
+    if not places.is_remote(out):
+        yield Path(out.removeprefix("file://"))
+        return
+    if not (options.master or "local").startswith("local"):
+        raise UserError(f"--out {places.shown(out)}: on a cluster, name a folder that all of it sees by the same path")
+    there = places.names(out)
+    if there and (NOTE not in there or there - {*(table.name for table in TABLES), DIAGRAMS, REPORT, NOTE}):
+        raise UserError(f"--out {places.shown(out)}: holds other things than an audit: name another folder")
+    if there and not options.overwrite:
+        raise UserError(f"--out {places.shown(out)}: holds an audit already: name another folder, or add --overwrite")
+    with tempfile.TemporaryDirectory(prefix="coterie-audit-") as folder:
+        yield Path(folder) / "audit"
+        places.send(Path(folder) / "audit", out)
 
 
 class _Steps:

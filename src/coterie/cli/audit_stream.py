@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from coterie.audit import properties
 from coterie.audit.files import SUFFIX
 from coterie.audit.live import Patience
-from coterie.cli.output import Progress, print_json, table
+from coterie.cli.output import Progress, print_json, table, tell
 from coterie.cli.remote import Remote, path_of
 from coterie.errors import UserError
 from coterie.trace import UNTRACED, Json
@@ -199,7 +199,7 @@ class _Teller:
                 self._violations += count
                 self._progress.close()
                 for row in rows:
-                    print(f"{row['property']} in run {row['run']}: {row['text']}", file=sys.stderr)
+                    tell(f"{row['property']} in run {row['run']}: {row['text']}", sys.stderr)
                 if count > len(rows):
                     print(f"... and {count - len(rows):,} more, in {self._out / 'violations'}", file=sys.stderr)
         self._told = seen.latest

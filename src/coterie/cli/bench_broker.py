@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from coterie.bench import broker
-from coterie.bench.broker_figures import ALONE, CLUSTERS, DISK, RAW
+from coterie.bench.broker_figures import ALONE, CLUSTERS, DISK, ENCRYPTED, RAW
 from coterie.bench.broker_nats import PROTOCOL
 from coterie.bench.broker_stage import PARTS, Peer, Plan
 from coterie.cli.output import Progress, print_json, table
@@ -42,6 +42,7 @@ joined. Exit code 1 if ours lost a message or gave one twice; `wrong` says who d
 
 examples:
   coterie bench broker --nodes 3 --json                          everything: some seven minutes on two quiet cores
+  coterie bench broker --nodes 3 --only throughput,latency --encrypt   what encryption between brokers costs
   coterie bench broker --nodes 3 --only join,kill                what happens when nodes come and go
   coterie bench broker --nodes 3 --only throughput,latency,disk --peer quorum=5681,5682,5683
   coterie bench broker --nodes 3 --only throughput,latency --peer jetstream=nats:4222,4223,4224
@@ -69,6 +70,10 @@ def add(cases: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--peer", action="append", default=[], metavar="NAME=[nats:]PORT[,PORT...]", help="another broker on this host"
     )
+    parser.add_argument(
+        "--encrypt", action="store_true",
+        help="measure a cluster that encrypts, too (node.encrypt = always), beside one that does not",
+    )  # fmt: skip
     parser.add_argument("--data", type=Path, metavar="DIR", help="on which disk (default: that of temporary files)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.set_defaults(run=run)
@@ -93,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         )  # fmt: skip
     else:
         _print(rows, stage.wrong)
-    return 1 if any(name in stage.wrong for name in (ALONE, *CLUSTERS)) else 0
+    return 1 if any(name in stage.wrong for name in (ALONE, *CLUSTERS, ENCRYPTED)) else 0
 
 
 def _print(rows: dict[str, dict[str, Json]], wrong: dict[str, int]) -> None:
@@ -126,11 +131,14 @@ def _plan(args: argparse.Namespace) -> Plan:
             raise UserError(f"bench broker: --{name} {getattr(args, name)}: at least 1; --only leaves parts out")
     if not 1 <= args.nodes <= NODES_MAX:
         raise UserError(f"bench broker: --nodes {args.nodes}: 1 to {NODES_MAX}; 3 is usual")
+    if args.encrypt and args.nodes == 1:
+        raise UserError("bench broker: --encrypt: one broker tells nobody anything: --nodes 3")
     if args.data is not None and not args.data.is_dir():
         raise UserError(f"bench broker: --data {args.data} is no folder")
     return Plan(
         _parts(args.only, args.nodes), args.nodes, args.size, min(Plan().warmup, args.seconds), args.seconds,
         args.rounds, args.queued, args.joined, args.joins, args.kills, 1.5 * args.seconds, _peers(args.peer), args.data,
+        args.encrypt,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from coterie import __version__
 from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
 from coterie.sim import mutations
-from coterie.sim.profiles import PROFILES, need_for_runs, profile
+from coterie.sim.profiles import PROFILES, profile
 
 if TYPE_CHECKING:
     from coterie.spark.campaign import State
@@ -55,7 +55,9 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser.add_argument("--seeds", type=int, required=True, metavar="N", help="number of runs")
     parser.add_argument("--first-seed", type=int, default=0, metavar="K", help="the first seed (default: %(default)s)")
     parser.add_argument(
-        "--master", metavar="URL", help="where: local[N], spark://HOST:PORT or sc://HOST:PORT (default: local[*])"
+        "--master",
+        metavar="URL",
+        help="where: local[N], spark://HOST:PORT, k8s://HOST:PORT, yarn or sc://HOST:PORT (default: local[*])",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the campaign's folder")
     which = parser.add_mutually_exclusive_group()
@@ -80,7 +82,6 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def run(options: argparse.Namespace) -> int:
     family = profile(options.profile)
     _check(options)
-    need_for_runs(family, range(options.first_seed, options.first_seed + options.seeds))
     # All of it now, so that what is missing is missed before the hours of work.
     from coterie.spark import campaign, campaign_report, campaign_totals, session  # noqa: F401
     from coterie.spark.campaign_folder import Asked, Folder, change_of

@@ -7,7 +7,7 @@ import json
 
 from coterie.audit import Checker, Violation, properties
 from coterie.audit.files import Reading, find, runs
-from coterie.cli.output import Progress, print_json, table
+from coterie.cli.output import Progress, print_json, table, tell
 from coterie.errors import UserError
 from coterie.trace import Json
 
@@ -95,9 +95,9 @@ def print_text(found: list[Violation], runs: int, reading: Reading) -> None:
     rows = [(p.name, sum(v.property == p.name for v in found), p.sentence) for p in properties()]
     print(table(["property", "violations", "what holds"], rows))
     for violation in found[:DETAILS_MAX]:
-        print(f"\n{violation.property} in run {violation.run}: {violation.text}")
+        tell(f"\n{violation.property} in run {violation.run}: {violation.text}")
         for event in violation.events:
-            print(f"    {event.to_json()}")
+            tell(f"    {event.to_json()}")
     if len(found) > DETAILS_MAX:
         print(f"\n... and {len(found) - DETAILS_MAX} more violations")
     print(f"\n{reading.events:,} events of {runs:,} runs: {len(found) or 'no'} violations")

@@ -7,13 +7,14 @@ import argparse
 from coterie.cli.remote import Commands, Remote, path_of, said, scope, show
 
 CONNECTION_COLUMNS = {
-    "name": "name", "user": "user", "vhost": "vhost", "state": "state", "channels": "channels",
-    "in B/s": "recv_oct_details.rate", "out B/s": "send_oct_details.rate", "client": "user_provided_name",
+    "name": "name", "user": "user", "vhost": "vhost", "state": "state", "held by": "held_back_by",
+    "channels": "channels", "in B/s": "recv_oct_details.rate", "out B/s": "send_oct_details.rate",
+    "client": "user_provided_name",
 }  # fmt: skip
 CHANNEL_COLUMNS = {
     "name": "name", "user": "user", "vhost": "vhost", "consumers": "consumer_count",
     "unacked": "messages_unacknowledged", "prefetch": "prefetch_count", "confirm": "confirm",
-    "in/s": "message_stats.publish_details.rate", "out/s": "message_stats.deliver_details.rate",
+    "in/s": "message_stats.publish_details.rate", "out/s": "message_stats.deliver_get_details.rate",
 }  # fmt: skip
 CONSUMER_COLUMNS = {
     "vhost": "queue.vhost", "queue": "queue.name", "tag": "consumer_tag", "acknowledges": "ack_required",

@@ -1,14 +1,17 @@
-"""`coterie cluster`: how a cluster is, who votes, who holds what; how to forget a voter, and to drain a node."""
+"""`coterie cluster`: how a cluster is, who votes, who holds what; to make its secret, forget a voter, drain a node."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from coterie.cli.output import print_json
+from coterie.cli.output import facts, print_json
 from coterie.cli.remote import Commands, Remote, Shape, as_json, cell, path_of, said, scope, show
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, UserError
+from coterie.secret_file import make_secret_file
 
 EXAMPLES = """\
+  coterie cluster init                                        make the secret of a new cluster, before any node starts
   coterie cluster status                                      as the node on this host sees it
   coterie cluster members --url http://ops:secret@node2:15672     as another one sees it
   coterie cluster owners --vhost shop                         whose consumers hold how much of which queue
@@ -17,8 +20,8 @@ EXAMPLES = """\
   coterie cluster status --json | jq -r '.members[] | select(.state == "lost") | .name'
 """
 DESCRIPTION = """\
-Shows a cluster of brokers as one of them sees it, and changes it. Without an action: status, with exit code 1 while
-this node does not serve.
+Shows a cluster of brokers as one of them sees it, and changes it; `init` makes the secret of a new one. Without an
+action: status, with exit code 1 while this node does not serve.
 """
 MEMBER_COLUMNS = {
     "name": "name", "incarnation": "incarnation", "state": "state", "voter": "voter", "oldest": "oldest",
@@ -34,6 +37,14 @@ OWNER_COLUMNS = {
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     commands = Commands(subparsers, "cluster", "the cluster of a node", DESCRIPTION, EXAMPLES, status, "status")
     commands.action("status", "how the cluster is; exit code 1 while this node does not serve", status)
+    init_parser = commands.local_action(
+        "init", "make the secret of a new cluster, in a file that only its owner can read; no node has to run", init
+    )
+    init_parser.add_argument(
+        "file", nargs="?", type=Path, default=Path("coterie.secret"), metavar="FILE",
+        help="where to write it; one that is there is never overwritten (default: %(default)s)",
+    )  # fmt: skip
+    init_parser.add_argument("--show", action="store_true", help="print the secret, too, to paste it elsewhere")
     commands.action("members", "those that are in the view, and voters that are not", members)
     commands.action("voters", "those whose majority decides", voters)
     commands.action(
@@ -52,6 +63,38 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "forget", "a voter that is lost, and will not come back, votes no more; it may join again later", forget
     )
     forget_parser.add_argument("name", metavar="NAME", help="as `coterie cluster voters` shows it")
+
+
+INSTALLED = "/etc/coterie/secret"
+"""Where the documentation has the secret of a node."""
+
+
+def init(options: argparse.Namespace) -> int:
+    path: Path = options.file
+    try:
+        secret = make_secret_file(path)
+    except FileExistsError:
+        raise UserError(
+            f"{path} is there already, and whoever has it is in the cluster: use it, or choose another name"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}: choose another place") from None
+    file = str(path.absolute())
+    if as_json(options):
+        print_json({"file": file, **({"secret": secret} if options.show else {})})
+        return 0
+    print(
+        f"{path} holds the secret of a new cluster. Whoever has it can join: keep it as you keep a private key.\n\n"
+        f"On every machine of the cluster, for the user that runs the node to read and nobody else:\n"
+        f"  1. copy it there            scp -p {path} NODE:{INSTALLED}\n"
+        f"                              ssh NODE chown coterie {INSTALLED}\n"
+        f'  2. name it in node.toml     [node] secret_file = "{INSTALLED}"\n'
+        f"     or by a flag             coterie node --secret-file {INSTALLED} ...\n"
+        f"     or in the environment    COTERIE_NODE_SECRET_FILE={INSTALLED}; COTERIE_NODE_SECRET is the secret itself"
+    )
+    if options.show:
+        print(f"\nsecret: {secret}")
+    return 0
 
 
 def _cluster(remote: Remote) -> Shape:
@@ -76,7 +119,7 @@ def status(remote: Remote, options: argparse.Namespace) -> int:
     if as_json(options):
         print_json(found)
     else:
-        print("\n".join(f"{name:<9} {text}" for name, text in _lines(found)))
+        print(facts(_lines(found)))
     return 0 if found.get("state") == "serving" else 1
 
 

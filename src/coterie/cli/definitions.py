@@ -11,6 +11,7 @@ from pathlib import Path
 from coterie.cli.output import print_json
 from coterie.cli.remote import Commands, Remote, Shape, as_json, path_of
 from coterie.errors import CoterieError, UserError
+from coterie.visible import json_text, visible
 
 EXAMPLES = """\
   coterie definitions export broker.json           everything but messages; readable for nobody else
@@ -44,7 +45,7 @@ def export(remote: Remote, options: argparse.Namespace) -> int:
     if options.file is None:
         print_json(found)
         return 0
-    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    text = json_text(found, indent=2) + "\n"
     try:
         # It holds hashes of passwords.
         descriptor = os.open(options.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -78,7 +79,7 @@ def load(remote: Remote, options: argparse.Namespace) -> int:
     done, notes = answer.get("done"), answer.get("notes")
     print(f"imported: {_counted(done) if isinstance(done, dict) else 'nothing'}")
     for note in notes if isinstance(notes, list) else []:
-        print(f"note: {note}")
+        print(f"note: {visible(str(note))}")
     return 0
 
 

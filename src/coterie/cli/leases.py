@@ -10,18 +10,19 @@ from coterie.cli.remote import Commands, Remote, Shape, as_json, path_of, said, 
 from coterie.errors import UserError
 
 EXAMPLES = """\
-  coterie leases                                   every lease: queue, whose, since when, how many messages
+  coterie leases                                   every lease: queue, whose, since when, unused for how long, lag
   coterie leases --queue orders
   coterie leases release query-7f3c --queue orders     it ends, and what it held is ready again
   coterie leases --json | jq -r '.leases[] | select(.count > 0) | .name'
 """
 DESCRIPTION = """\
 Shows the named leases of queues. A lease holds messages for one reader, a Spark stream for one, whatever becomes of its
-processes; so one that nobody will come back to is for an operator to end. Only administrators end those of others.
+processes. One that nobody comes back to ends after broker.lease_expires, or when an operator ends it. Only
+administrators end those of others. Lag: what its reader has not retired, held or still ready.
 """
 COLUMNS = {
-    "vhost": "vhost", "queue": "queue", "lease": "name", "user": "user", "since": "shown_since", "messages": "count",
-    "bytes": "bytes", "first": "first_position", "last": "last_position",
+    "vhost": "vhost", "queue": "queue", "lease": "name", "user": "user", "since": "shown_since", "unused": "shown_idle",
+    "messages": "count", "lag": "lag", "bytes": "bytes", "first": "first_position", "last": "last_position",
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def show_all(remote: Remote, options: argparse.Namespace) -> int:
     else:
         rows = remote.rows("leases", *scope(options))
     if not as_json(options):
-        rows = [{**row, "shown_since": _moment(row)} for row in rows]
+        rows = [{**row, "shown_since": _moment(row), "shown_idle": _duration(row)} for row in rows]
     return show(options, "leases", rows, COLUMNS)
 
 
@@ -53,6 +54,14 @@ def _moment(row: Shape) -> str:
     if not isinstance(since, int):
         return ""
     return datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _duration(row: Shape) -> str:
+    idle = row.get("idle")
+    if not isinstance(idle, int):
+        return ""
+    days, rest = divmod(idle, 86400)
+    return (f"{days}d " if days else "") + f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
 def release(remote: Remote, options: argparse.Namespace) -> int:

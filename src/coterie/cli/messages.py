@@ -7,9 +7,10 @@ import base64
 import sys
 from pathlib import Path
 
-from coterie.cli.output import print_json
+from coterie.cli.output import print_json, tell
 from coterie.cli.remote import Commands, Remote, Shape, as_json, cell, pairs, path_of, vhost_of
 from coterie.errors import CoterieError, UserError
+from coterie.visible import visible
 
 PUBLISH = """\
   coterie publish orders 'hello'                          to the queue orders, by the default exchange
@@ -94,15 +95,15 @@ def get(remote: Remote, options: argparse.Namespace) -> int:
     elif not messages:
         print("no messages")
     else:
-        print("\n\n".join(map(_told, messages)))
+        tell("\n\n".join(map(_told, messages)))
     return 0
 
 
 def _told(message: Shape) -> str:
     """A message as a person reads it."""
     lines = [
-        f"position {message.get('position')}, exchange '{message.get('exchange')}', "
-        f"key '{message.get('routing_key')}', {message.get('payload_bytes')} bytes"
+        f"position {message.get('position')}, exchange '{cell(message, 'exchange')}', "
+        f"key '{cell(message, 'routing_key')}', {message.get('payload_bytes')} bytes"
     ]
     if message.get("redelivered"):
         lines[0] += ", redelivered"
@@ -110,7 +111,7 @@ def _told(message: Shape) -> str:
         lines[0] += f", {message['state']}"
     properties = message.get("properties")
     if isinstance(properties, dict):
-        lines += [f"  {name}: {cell(properties, name)}" for name in properties]
+        lines += [f"  {visible(name)}: {cell(properties, name)}" for name in properties]
     kind = "" if message.get("payload_encoding") == "string" else "(base64) "
     lines.append(f"  {kind}{message.get('payload')}")
     return "\n".join(lines)

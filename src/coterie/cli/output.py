@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TextIO
 
 from coterie.trace import Json
+from coterie.visible import LINES, json_text, visible
 
 
 def print_json(answer: Mapping[str, Json]) -> None:
     """The one object that `--json` promises."""
-    print(json.dumps(answer, indent=2, ensure_ascii=False))
+    print(json_text(answer, indent=2))
+
+
+def facts(lines: Iterable[tuple[str, str]]) -> str:
+    """What something is, a name and a text a line."""
+    return "\n".join(f"{name:<9} {visible(text)}" for name, text in lines)
+
+
+def tell(text: str, stream: TextIO | None = None) -> None:
+    """A text in which names stand that others chose; it may have several lines."""
+    print(visible(text, LINES), file=stream)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns under their headers. Numbers stand right, and the last column is as long as it likes."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[visible(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
     right = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(headers))]
 

@@ -1,6 +1,7 @@
 """How commands ask a node: its HTTP API, with nothing but the standard library.
 
-Where: `--url`, else COTERIE_URL, else guest at this host. What a node refuses because of what was asked is a UserError
+Where: `--url`, else COTERIE_URL, else guest at this host. An https URL is trusted by the authorities of the system, or
+by the one that `--ca`, else COTERIE_CA, names. What a node refuses because of what was asked is a UserError
 (exit 2), with the node's own words; a node that cannot be reached or cannot do it is a CoterieError (exit 1).
 """
 
@@ -12,24 +13,30 @@ import getpass
 import http.client
 import json
 import os
+import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from coterie.cli.output import print_json, table
+from coterie.cli.output import print_json, table, tell
 from coterie.errors import CoterieError, UserError
 from coterie.trace import Json
+from coterie.visible import json_text, visible
 
 DEFAULT_URL: Final = "http://guest:guest@127.0.0.1:15672"
 URL: Final = "COTERIE_URL"
 PASSWORD: Final = "COTERIE_PASSWORD"
+CA: Final = "COTERIE_CA"
+LOGIN_FAILED: Final = "Login failed"
+"""All that a node says of it."""
 OTHERS_FAULT: Final = frozenset({408, 409, 413, 429})
 """Refusals that are about the state of things, not about what was asked."""
 COMMON_EPILOG: Final = """
 where the node is:
   --url http://user:password@host:15672, else the variable COTERIE_URL, else guest on this host. A password that is
-  not in the URL comes from COTERIE_PASSWORD, or is asked for.
+  not in the URL comes from COTERIE_PASSWORD, or is asked for. With https:// the certificate must be from an authority
+  of the system, or from the one in the file that --ca or COTERIE_CA names.
 
 exit codes: 0 fine; 1 the answer is bad, or no node answers; 2 wrong usage, or the node says that the request is wrong
 """
@@ -40,7 +47,7 @@ Run = Callable[["Remote", argparse.Namespace], int]
 class Remote:
     """One node, asked over HTTP."""
 
-    def __init__(self, url: str, timeout: float, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, url: str, timeout: float, environment: Mapping[str, str] = os.environ, ca: str = "") -> None:
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             port = parts.port
@@ -48,7 +55,7 @@ class Remote:
             raise UserError(f"--url {_shown(url)}: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"--url {_shown(url)}: it should read http://user:password@host:15672")
-        self._secure = parts.scheme == "https"
+        self._tls = _tls(ca or environment.get(CA, "")) if parts.scheme == "https" else None
         self._host = parts.hostname
         self._port = port or 15672
         self._base = parts.path.rstrip("/")
@@ -56,7 +63,7 @@ class Remote:
         self.where = f"{parts.scheme}://{self._host}:{self._port}"
         user, password = parts.username, parts.password
         if user is None:
-            user, password = "guest", environment.get(PASSWORD, "guest")
+            user, password = "guest", quote(environment.get(PASSWORD, "guest"), safe="")
         elif password is None:
             password = environment.get(PASSWORD)
             if password is None:
@@ -74,16 +81,27 @@ class Remote:
     ) -> tuple[int, Json]:
         """The status, and what the node answered."""
         connection: http.client.HTTPConnection
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout)
+        where, timeout = (self._host, self._port), self._timeout
+        if self._tls is None:
+            connection = http.client.HTTPConnection(*where, timeout=timeout)
+        else:
+            connection = http.client.HTTPSConnection(*where, timeout=timeout, context=self._tls)
         sent = {"Authorization": self._authorization, "Content-Type": "application/json", **(headers or {})}
         try:
             connection.request(method, self._base + path, None if body is None else json.dumps(body), sent)
             response = connection.getresponse()
             text = response.read()
+        except ssl.SSLCertVerificationError as error:
+            raise CoterieError(
+                f"{self.where} is not trusted: {error.verify_message}: name the authority that signed its certificate "
+                f"by --ca or {CA}, and the node as its certificate does"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CoterieError(f"no node answers at {self.where}: {why.lower()}: is it up, is its console?") from None
+            secure = ", is it https://?" if self._tls is None and not isinstance(error, ConnectionRefusedError) else ""
+            raise CoterieError(
+                f"no node answers at {self.where}: {why.lower()}: is it up, is its console{secure or '?'}"
+            ) from None
         finally:
             connection.close()
         try:
@@ -98,6 +116,12 @@ class Remote:
             return answer
         reason = answer.get("reason") if isinstance(answer, dict) else None
         text = str(reason or f"the node answers {status}")
+        if status == 401 and text == LOGIN_FAILED:
+            example = self.where.replace("://", "://USER@")
+            text += (
+                f" as '{self.user}' at {self.where}: say who asks by --url {example}, or by {URL}; the password is "
+                f"asked for, or is in {PASSWORD}"
+            )
         if status < 500 and status not in OTHERS_FAULT:
             raise UserError(text)
         raise CoterieError(text)
@@ -116,6 +140,13 @@ class Remote:
 def path_of(*parts: str) -> str:
     """Under /api; each part quoted."""
     return "/api/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _tls(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise UserError(f"--ca {ca}: no certificate can be read from it: {error.strerror or error}") from None
 
 
 def _shown(url: str) -> str:
@@ -152,12 +183,22 @@ class Commands:
         self._actions: argparse._SubParsersAction[argparse.ArgumentParser] | None = None
 
     def action(self, name: str, help: str, run: Run) -> argparse.ArgumentParser:
-        if self._actions is None:
-            self._actions = self.parser.add_subparsers(metavar="ACTION", help=f"without one: {self._alone}")
-        parser = self._actions.add_parser(name, help=help, description=help)
+        parser = self._parser(name, help)
         add_common(parser)
         parser.set_defaults(run=_runner(run))
         return parser
+
+    def local_action(self, name: str, help: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        """One that asks no node."""
+        parser = self._parser(name, help)
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object")
+        parser.set_defaults(run=run)
+        return parser
+
+    def _parser(self, name: str, help: str) -> argparse.ArgumentParser:
+        if self._actions is None:
+            self._actions = self.parser.add_subparsers(metavar="ACTION", help=f"without one: {self._alone}")
+        return self._actions.add_parser(name, help=help, description=help)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +206,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("node")
     nothing = argparse.SUPPRESS
     group.add_argument("--url", default=nothing, help=f"where its console is (default: {URL}, else guest on this host)")
+    group.add_argument("--ca", metavar="FILE", default=nothing, help=f"authority of an https URL (default: {CA})")
     group.add_argument("--vhost", default=nothing, help="the vhost (default: / to change things, all to list them)")
     group.add_argument("--timeout", type=float, default=nothing, help="seconds to wait for an answer (default: 60)")
     group.add_argument("--json", action="store_true", default=nothing, help="the answer as one JSON object")
@@ -172,10 +214,15 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 def _runner(run: Run) -> Callable[[argparse.Namespace], int]:
     def start(options: argparse.Namespace) -> int:
-        url = getattr(options, "url", None) or os.environ.get(URL) or DEFAULT_URL
-        return run(Remote(url, getattr(options, "timeout", 60.0)), options)
+        return run(remote_of(options, DEFAULT_URL), options)
 
     return start
+
+
+def remote_of(options: argparse.Namespace, default: str) -> Remote:
+    """The node that the options, or the environment, name."""
+    url = getattr(options, "url", None) or os.environ.get(URL) or default
+    return Remote(url, getattr(options, "timeout", 60.0), ca=getattr(options, "ca", ""))
 
 
 def vhost_of(options: argparse.Namespace) -> str:
@@ -216,10 +263,10 @@ def cell(row: Shape, key: str) -> object:
     if value is None:
         return ""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ",".join(map(str, value))
+        return visible(",".join(map(str, value)))
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False) if value else ""
-    return value
+        return json_text(value) if value else ""
+    return visible(value) if isinstance(value, str) else value
 
 
 def said(options: argparse.Namespace, text: str, **facts: Json) -> int:
@@ -227,7 +274,7 @@ def said(options: argparse.Namespace, text: str, **facts: Json) -> int:
     if as_json(options):
         print_json({"done": text, **facts})
     else:
-        print(text)
+        tell(text)
     return 0
 
 

@@ -12,9 +12,9 @@ from coterie.trace import Json
 EXAMPLES = """\
   coterie replication                                         where to, how it is, how much is behind
   coterie replication queues                                  the same, queue by queue
-  coterie replication followers --url http://ops:secret@site2:15672   what follows there
-  coterie replication promote orders --url http://ops:secret@site2:15672   the first site is lost: go on with this one
-  coterie replication promote --all --url http://ops:secret@site2:15672
+  coterie replication followers --url https://ops@site2:15672   what follows there; asks for the password of ops
+  coterie replication promote orders --url https://ops@site2:15672   the first site is lost: go on with this one
+  coterie replication promote --all --url https://ops@site2:15672
 """
 DESCRIPTION = """\
 Shows how the queues of a broker, or cluster, are replicated to others, and how those follow. Without an action: the

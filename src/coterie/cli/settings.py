@@ -22,17 +22,19 @@ This page is written by `make docs` from the code; a test fails when it is out o
 
 A setting comes from its default, from a TOML file, from the environment or from a flag: later ones win. A list is
 written `a,b` in the environment and in flags, and as an array in TOML. A wrong value is refused with the place where
-it stands. The same tables: `coterie settings`, `coterie stacks NAME`, `coterie protocols NAME`.
+it stands, and so is one that would have no effect. A secret has no flag, for every user of a machine can read command
+lines; a file that holds one must be its owner's alone (`chmod 600`). The same tables: `coterie settings`,
+`coterie stacks NAME`, `coterie protocols NAME`.
 
 ```toml
 [node]
 name = "alpha"
 bind = "10.0.0.1:7800"
 peers = ["10.0.0.2:7800", "10.0.0.3:7800"]
+secret_file = "/etc/coterie/secret"     # `coterie cluster init` makes one
 
-# A stack of one's own, bottom first, instead of a preset: `coterie stacks reliable --toml` prints one to start from.
-[[stack]]
-protocol = "TCP"
+[cluster]
+size = 3
 ```
 """
 
@@ -68,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         ]
         print_json({"settings": entries})
     else:
-        rows = [(f"[{i.section}] {i.name}", i.flag, i.variable, plain(i.default) or "-", i.help) for i in items]
+        rows = [(f"[{i.section}] {i.name}", i.flag or "-", i.variable, plain(i.default) or "-", i.help) for i in items]
         print(table(["in TOML", "flag", "environment", "default", "meaning"], rows))
     return 0
 
@@ -80,7 +82,7 @@ def reference() -> Iterator[str]:
         yield f"## [{section}]\n"
         yield f"{(kind.__doc__ or '').strip()}\n"
         rows = [
-            (f"`{item.name}`", f"`{item.flag}`", f"`{item.variable}`", shown(item.default), item.unit, item.help)
+            (f"`{item.name}`", shown(item.flag), f"`{item.variable}`", shown(item.default), item.unit, item.help)
             for item in spellings()
             if item.section == section
         ]
@@ -95,7 +97,7 @@ def reference() -> Iterator[str]:
     yield "Given to `Rpc(...)` by name.\n"
     yield from settings_of(RpcSettings)
     yield "## Protocols\n"
-    yield 'Each is a `[[stack]]` table with `protocol = "NAME"` and any of these.\n'
+    yield 'Given to `preset(...)` by the protocol; or to `parse_toml`, each a `[[stack]]` with `protocol = "NAME"`.\n'
     for name, protocol in sorted(REGISTRY.items()):
         yield f"### {name}\n"
         yield f"{summary(protocol)}\n"

@@ -13,7 +13,7 @@ from coterie.cli.output import Progress, print_json, table
 from coterie.errors import UserError
 from coterie.sim import mutations
 from coterie.sim.plan import Plan
-from coterie.sim.profiles import PROFILES, need_for_plan, need_for_runs, profile
+from coterie.sim.profiles import PROFILES, profile
 from coterie.trace import Json
 
 if TYPE_CHECKING:
@@ -133,7 +133,6 @@ def run(options: argparse.Namespace) -> int:
     if options.mutate is not None:
         mutations.find(options.mutate)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    need_for_runs(family, seeds)
     trace_dir = _directory(options.trace)
     with Progress("runs", len(seeds)) as progress:
         total = campaign(
@@ -179,7 +178,6 @@ def _report(total: Campaign, unreached: list[str], must_reach: bool) -> None:
 def replay(options: argparse.Namespace) -> int:
     _mutate_here(options.mutate)
     plan = _plan(options)
-    need_for_plan(plan)
     trace_dir = _directory(options.trace)
     from coterie.sim.runner import trace_plan
 
@@ -247,7 +245,6 @@ def shrink(options: argparse.Namespace) -> int:
     if options.tries < 1:
         raise UserError(f"--tries must be at least 1, not {options.tries}")
     plan = profile(options.profile).make(options.seed)
-    need_for_plan(plan)
     from coterie.sim.runner import run_plan
     from coterie.sim.shrink import Shrinker
 
@@ -284,9 +281,6 @@ def _measures(plan: Plan) -> dict[str, int]:
 def list_mutations(options: argparse.Namespace) -> int:
     chosen = [mutations.find(name) for name in options.name] or list(mutations.MUTATIONS)
     _check_jobs(options.jobs)
-    if options.check:
-        for name in {mutation.profile for mutation in chosen}:
-            need_for_runs(profile(name), range(options.seeds))
     rows: list[dict[str, Json]] = []
     for mutation in chosen:
         row: dict[str, Json] = {

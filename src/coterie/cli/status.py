@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from coterie.cli.output import duration, print_json
+from coterie.cli.output import duration, facts, print_json
 from coterie.cli.remote import Commands, Remote, Shape, as_json, cell
 from coterie.errors import CoterieError
 from coterie.trace import Json
@@ -35,7 +35,7 @@ def run(remote: Remote, options: argparse.Namespace) -> int:
         shown: list[Json] = [*nodes]
         print_json({"status": health.get("status"), "overview": overview, "nodes": shown, "health": health})
     else:
-        print("\n".join(f"{name:<9} {text}" for name, text in _lines(overview, nodes, health)))
+        print(facts(_lines(overview, nodes, health)))
     return 0 if status == 200 else 1
 
 
@@ -58,6 +58,10 @@ def _lines(overview: Shape, nodes: list[Shape], health: Shape) -> list[tuple[str
             f"{at('queue_totals.messages_unacknowledged')} held by consumers",
         ),
     ]
+    held = overview.get("held_back")
+    if isinstance(held, dict) and any(held.values()):
+        text = f"{held.get('publishing')} connections that publish, {held.get('opening')} that wait to be opened"
+        lines.append(("held back", f"{text}, by the rates of their users"))
     if "publish_details" in _stats(overview):
         rates = (f"{name} {at(f'message_stats.{key}_details.rate')}/s" for name, key in RATES)
         lines.append(("rates", ", ".join(rates)))

@@ -20,6 +20,7 @@ from coterie.cli.output import print_json
 from coterie.cli.remote import Commands, Remote, Shape, as_json, scope
 from coterie.cli.top_screen import SORTS, Look, draw
 from coterie.errors import CoterieError, UserError
+from coterie.visible import visible
 
 EXAMPLES = """\
   coterie top                                     the node on this host, its longest queues first; q ends it
@@ -137,9 +138,9 @@ class Top:
             if self._look.page == 1:
                 raise
             self._look.page = 1  # there are fewer queues than there were
-            self._trouble = str(error)
+            self._trouble = visible(str(error))
         except CoterieError as error:
-            self._trouble = str(error)
+            self._trouble = visible(str(error))
 
     def _rows(self) -> int:
         return max(1, min(500, shutil.get_terminal_size().lines - 14))

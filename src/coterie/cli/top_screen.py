@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from coterie.cli.output import duration
 from coterie.cli.remote import Shape, cell
 from coterie.cli.status import size
 from coterie.trace import Json
+from coterie.visible import visible_shape
 
 SORTS: Final = {
     "ready": "messages_ready", "held": "messages_unacknowledged", "publish": "message_stats.publish_details.rate",
@@ -47,9 +48,15 @@ class Pen:
 def draw(live: Shape, page: Shape, look: Look, width: int, height: int, colour: bool = False) -> list[str]:
     """At most so many lines, none wider than that."""
     pen = Pen(colour)
+    live, page = _printable(live), _printable(page)
     lines = [*_head(live, pen), "", *_members(live, pen), *_numbers(live, pen), ""]
     lines += _queues(page, look, pen, width, max(3, height - len(lines)))
     return [clip(line, width) for line in lines[:height]]
+
+
+def _printable(shape: Shape) -> Shape:
+    """Names that clients chose are not to be obeyed by the terminal."""
+    return cast(Shape, visible_shape(shape))
 
 
 def clip(line: str, width: int) -> str:

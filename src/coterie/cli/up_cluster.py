@@ -13,7 +13,9 @@ from pathlib import Path
 from types import FrameType
 
 from coterie.cli.output import print_json
+from coterie.config import variable
 from coterie.errors import UserError
+from coterie.secret_file import make_secret_file, read_secret_file
 from coterie.trace import Json
 from coterie.workers import free_ports
 
@@ -41,8 +43,10 @@ class LocalCluster:
         self._folder = folder
         self._durable = durable
         self._between = self._ports(nodes)
+        self._secret = self._secret_file()
         self._amqp = free_ports(nodes) if port == 0 else [port + number for number in range(nodes)]
         self._console = [_console(console_port, port, number) for number in range(nodes)]
+        self._probes = [probe_port(port, number) for number in range(nodes)]
         self._processes: list[subprocess.Popen[str]] = []
         self._stopping = False
         self._killed = False
@@ -62,12 +66,25 @@ class LocalCluster:
                 )
             return ports
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"--data {self._folder}: {error.strerror}") from None
         ports = free_ports(nodes)
         file.write_text(json.dumps(ports), encoding="utf-8")
         return ports
+
+    def _secret_file(self) -> list[str]:
+        """How the brokers are told the cluster's secret: its file, which is made once; or the environment does."""
+        if any(os.environ.get(variable("node", name)) for name in ("secret", "secret_file")):
+            return []
+        file = self._folder / "secret"
+        try:
+            make_secret_file(file)
+        except FileExistsError:
+            read_secret_file(file, "--data")  # one line if it is no good, and not one from each broker
+        except OSError as error:
+            raise UserError(f"--data {self._folder}: {error.strerror}") from None
+        return ["--secret-file", str(file)]
 
     def run(self, as_json: bool) -> int:
         for told in (signal.SIGTERM, signal.SIGINT):
@@ -75,6 +92,7 @@ class LocalCluster:
         try:
             for number in range(len(self._amqp)):
                 self._processes.append(self._start(number))
+            signal.signal(signal.SIGHUP, self._pass_on)  # not before: brokers inherit that it is ignored until they can
             found = [_said(process) for process in self._processes]
             for process, each in zip(self._processes, found, strict=True):
                 if not each:
@@ -101,8 +119,9 @@ class LocalCluster:
         command = [
             sys.executable, "-m", "coterie", "node", "--json", "--name", f"node{number + 1}",
             "--amqp", f"localhost:{self._amqp[number]}", "--console", self._console[number],
+            "--probes", f"localhost:{self._probes[number]}",
             "--bind", f"127.0.0.1:{self._between[number]}", "--peers", peers,
-            "--cluster-size", str(len(self._amqp)),
+            "--cluster-size", str(len(self._amqp)), *self._secret,
         ]  # fmt: skip
         if self._durable:
             command += ["--data", str(self._folder / f"node{number + 1}")]
@@ -123,6 +142,12 @@ class LocalCluster:
             return
         self._stopping = True
         self._terminate()
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Each broker loads its certificates again."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(number)
 
     def _terminate(self) -> None:
         for process in self._processes:
@@ -156,6 +181,11 @@ def _console(given: str | None, amqp: int, number: int) -> str:
             raise UserError(f"--console-port {given} is no port")
         return f"localhost:{int(given) + number if int(given) else 0}"
     return f"localhost:{amqp + 10_000 + number if 0 < amqp <= 55_000 else 0}"
+
+
+def probe_port(amqp: int, number: int = 0) -> int:
+    """Of probes and metrics: 15692 for 5672, as in RabbitMQ; 0: a free one."""
+    return amqp + 10_020 + number if 0 < amqp <= 55_000 else 0
 
 
 def _said(process: subprocess.Popen[str]) -> dict[str, Json]:

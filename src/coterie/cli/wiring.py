@@ -7,6 +7,7 @@ import argparse
 from coterie.cli.output import print_json
 from coterie.cli.remote import Commands, Remote, as_json, cell, pairs, path_of, said, scope, show, vhost_of
 from coterie.errors import CoterieError, UserError
+from coterie.visible import visible
 
 QUEUE_COLUMNS = {
     "vhost": "vhost", "name": "name", "kind": "kind", "durable": "durable", "ready": "messages_ready",
@@ -109,7 +110,7 @@ def show_queue(remote: Remote, options: argparse.Namespace) -> int:
         print_json(queue)
     else:
         width = max(map(len, queue))
-        print("\n".join(f"{key:<{width}}  {cell(queue, key)}".rstrip() for key in queue))
+        print("\n".join(f"{visible(key):<{width}}  {cell(queue, key)}".rstrip() for key in queue))
     return 0
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from aiohttp import web
 
+from coterie.addresses import allow_list
 from coterie.amqp.connection import Connection
+from coterie.amqp.rates import RATE_MAX, RATES
 from coterie.broker.passwords import Hash, given
 from coterie.broker.topic_permissions import TopicPermissions
 from coterie.broker.users import Permissions, User
@@ -14,11 +14,9 @@ from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import LIMITS as VHOST_LIMITS
 from coterie.console.ask import Ask, Route, answer, bad, not_found, nothing, number_of, text_of
 from coterie.console.definitions import algorithm_of
+from coterie.console.import_check import USER_LIMITS
 from coterie.console.listing import Shape
-from coterie.console.shapes import permission_shapes, topic_shapes, user_shape, vhost_shape
-
-USER_LIMITS: Final = ("max-connections", "max-channels")
-
+from coterie.console.shapes import permission_shapes, topic_shapes, user_shape, vhost_shape, with_problems
 
 # Users.
 
@@ -107,7 +105,11 @@ async def permissions_of_vhost(ask: Ask) -> web.Response:
 
 
 async def _listed(ask: Ask, shapes: list[Shape]) -> web.Response:
-    return await ask.listed(shapes, lambda shape: str(shape["user"]), lambda shape: shape)
+    return await ask.listed(shapes, lambda shape: str(shape["user"]), _with_problems)
+
+
+def _with_problems(shape: Shape) -> Shape:
+    return with_problems(shape, *(key for key in ("configure", "write", "read") if key in shape))
 
 
 async def permission(ask: Ask) -> web.Response:
@@ -115,7 +117,7 @@ async def permission(ask: Ask) -> web.Response:
     vhost, user = ask.vhost().name, _user(ask)
     for shape in permission_shapes(user):
         if shape["vhost"] == vhost:
-            return answer(shape)
+            return answer(_with_problems(shape))
     raise not_found(f"user '{user.name}' has no permissions in vhost '{vhost}'")
 
 
@@ -123,6 +125,7 @@ async def permit(ask: Ask) -> web.Response:
     ask.require()
     vhost, user, body = ask.vhost().name, _user(ask), await ask.body("configure", "write", "read")
     granted = Permissions(text_of(body, "configure"), text_of(body, "write"), text_of(body, "read"))
+    granted.check()
     there = vhost in user.permissions
     await ask.context.outcome(lambda done: ask.context.users.permit(user.name, vhost, granted, done))
     return nothing(204 if there else 201)
@@ -164,6 +167,7 @@ async def permit_topic(ask: Ask) -> web.Response:
     vhost, user, body = ask.vhost().name, _user(ask), await ask.body("exchange", "write", "read")
     exchange = text_of(body, "exchange")
     granted = TopicPermissions(text_of(body, "write"), text_of(body, "read"))
+    granted.check()
     there = exchange in user.topics.get(vhost, {})
     await ask.context.outcome(lambda done: ask.context.users.permit_topic(user.name, vhost, exchange, granted, done))
     return nothing(204 if there else 201)
@@ -209,12 +213,12 @@ def _connections(ask: Ask) -> dict[str, list[Connection]]:
 
 
 async def add_vhost(ask: Ask) -> web.Response:
-    """Whoever makes it may use it, as in RabbitMQ."""
+    """Whoever makes it may use it, as in RabbitMQ; what a token allows only its issuer can change."""
     ask.require()
     name, user = ask.part("vhost"), ask.user.name
     there = name in ask.context.broker.vhosts
     await ask.context.outcome(lambda done: ask.context.broker.add_vhost(name, done))
-    if not there:
+    if not there and ask.user.expires is None:
         everything = Permissions(".*", ".*", ".*")
         await ask.context.outcome(lambda done: ask.context.users.permit(user, name, everything, done))
     return nothing(204 if there else 201)
@@ -260,11 +264,25 @@ async def set_user_limit(ask: Ask) -> web.Response:
     return nothing()
 
 
+async def set_addresses(ask: Ask) -> web.Response:
+    """Where a user may come from."""
+    ask.require()
+    user = _user(ask)
+    networks = [] if ask.request.method == "DELETE" else (await ask.body("value"))["value"]
+    if not isinstance(networks, list):
+        raise bad("'value' must be a list of networks")
+    allow = allow_list(networks, "value")
+    await ask.context.outcome(lambda done: ask.context.users.allow_from(user.name, allow, done))
+    return nothing()
+
+
 async def limit_value(ask: Ask, name: str, names: tuple[str, ...]) -> int | None:
     """Less than nothing is no limit."""
     if name not in names:
         raise bad(f"there is no limit '{name}' (there are: {', '.join(names)})")
     value = number_of(await ask.body("value"), "value")
+    if name in RATES and (not value or value > RATE_MAX):
+        raise bad(f"'{name}' must be from 1 to {RATE_MAX}; -1: no limit")
     return None if value < 0 else value
 
 
@@ -301,4 +319,6 @@ ROUTES: list[Route] = [
     ("GET", "/api/user-limits/{user}", user_limits),
     ("PUT", "/api/user-limits/{user}/{limit}", set_user_limit),
     ("DELETE", "/api/user-limits/{user}/{limit}", set_user_limit),
+    ("PUT", "/api/user-addresses/{user}", set_addresses),
+    ("DELETE", "/api/user-addresses/{user}", set_addresses),
 ]

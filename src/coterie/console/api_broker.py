@@ -8,11 +8,13 @@ from aiohttp import web
 
 from coterie import __version__
 from coterie.broker.specs import EXCHANGE_KINDS
-from coterie.console import definitions
-from coterie.console.ask import MONITORING, Ask, Route, answer, not_found
+from coterie.broker.users import MONITORING
+from coterie.console import audited, definitions
+from coterie.console.ask import Ask, Route, answer, not_found
 from coterie.console.context import OVERALL, read_counters
 from coterie.console.listing import Shape
 from coterie.console.shapes import COUNTED, counted, stats
+from coterie.errors import CoterieError
 
 
 async def overview(ask: Ask) -> web.Response:
@@ -42,6 +44,8 @@ async def overview(ask: Ask) -> web.Response:
         shape["listeners"] = _listeners(ask)
         shape["alarms"] = context.broker.shown_alarms
         shape["churn"] = {"connections_accepted": context.amqp.accepted, "turned_away": context.amqp.turned_away}
+        publishing, opening = context.amqp.held_back()
+        shape["held_back"] = {"publishing": publishing, "opening": opening}
     return answer(shape)
 
 
@@ -49,15 +53,14 @@ async def _overall(ask: Ask) -> Shape:
     context = ask.context
     reading = await context.overall()
     rates = context.samples.rates(context.runtime.now(), OVERALL, reading)
-    queues, (published, confirmed, returned, _, _, empty, _), (mine,) = (
-        len(COUNTED), reading[len(COUNTED) : -1], reading[-1:]
-    )  # fmt: skip
+    queues, mine = len(COUNTED), reading[-1]
+    published, confirmed, returned, empty = reading[queues : queues + 4]
     shape = counted(reading[:queues], rates[:queues])
     speed = rates[queues:]
     shape |= stats(
         ("publish", "confirm", "return_unroutable", "get_empty"),
         (published + mine, confirmed, returned, empty),
-        (round(speed[0] + speed[-1], 2), speed[1], speed[2], speed[5]),
+        (round(speed[0] + speed[-1], 2), speed[1], speed[2], speed[3]),
     )
     return shape
 
@@ -98,7 +101,8 @@ async def memory(ask: Ask) -> web.Response:
     context = ask.context
     used, connections = (await context.look()).memory or 0, context.connections()
     parts: Shape = {
-        "binary": context.broker.resident, "connection_readers": sum(each.partial for each in connections),
+        "binary": context.broker.resident, "queue_procs": context.broker.counted_memory - context.broker.resident,
+        "connection_readers": sum(each.partial for each in connections),
         "connection_writers": sum(each.outbox.waiting for each in connections),
     }  # fmt: skip
     return answer({"memory": parts | {"strategy": "rss", "total": {"rss": used, "allocated": used, "erlang": used}}})
@@ -112,6 +116,7 @@ async def _node(ask: Ask) -> Shape:
         "uptime": int((context.runtime.wall() - context.started) * 1000),
         "mem_used": process.memory, "mem_alarm": broker.alarms.get("memory", False),
         "mem_limit": broker.settings.memory_high, "message_bytes_ram": broker.resident,
+        "mem_counted": broker.counted_memory, "mem_process_limit": broker.process_limit,
         "disk_free": process.disk_free, "disk_free_alarm": broker.alarms.get("disk", False),
         "fd_used": process.descriptors, "fd_total": process.descriptors_max,
         "sockets_used": len(context.amqp.connections), "python_version": platform.python_version(),
@@ -140,8 +145,13 @@ async def export(ask: Ask) -> web.Response:
 async def load(ask: Ask) -> web.Response:
     ask.require()
     vhost = ask.vhost() if "vhost" in ask.request.match_info else None
-    plan = definitions.check(ask.context, await ask.body(), None if vhost is None else vhost.name)
-    done = await plan.apply(ask.context)
+    plan = definitions.check(ask.context, await ask.body(long=True), None if vhost is None else vhost.name)
+    try:
+        done = await plan.apply(ask.context)
+    except CoterieError as error:
+        audited.imported(ask, plan, str(error))
+        raise
+    audited.imported(ask, plan)
     return answer({"done": done, "notes": plan.notes})
 
 

@@ -7,13 +7,13 @@ import asyncio
 from aiohttp import web
 
 from coterie.broker.queue import Queue
+from coterie.broker.users import MONITORING
 from coterie.cluster import status
-from coterie.cluster.core import Core
 from coterie.cluster.drain import why_not
-from coterie.cluster.forget import refusal
-from coterie.cluster.homes import name_of_home
+from coterie.cluster.local_queues import name_of_home
+from coterie.cluster.member import Member
 from coterie.cluster.status import ClusterStatus, Holding, MemberStatus
-from coterie.console.ask import MONITORING, Ask, Refused, Route, answer, bad, not_found, text_of
+from coterie.console.ask import Ask, Refused, Route, answer, bad, not_found, text_of
 from coterie.console.context import Context, Late
 from coterie.console.listing import Shape
 
@@ -29,8 +29,8 @@ async def show(ask: Ask) -> web.Response:
 
 
 def cluster_shape(context: Context) -> Shape:
-    if context.core is not None:
-        return _of_cluster(context.core.status())
+    if context.member is not None:
+        return _of_cluster(context.member.status())
     return {
         "clustered": False, "cluster": None, "node": context.name, "incarnation": None, "state": "serving", "why": "",
         "waits_for": "", "epoch": None, "index": None, "disk_index": None, "void_events": None,
@@ -72,14 +72,14 @@ async def owners(ask: Ask) -> web.Response:
 
 
 def _holders(context: Context, queue: Queue) -> Shape:
-    core = context.core
-    owners = None if core is None else core.handler.owners
+    member = context.member
+    owners = None if member is None else member.applier.owners
     owner = None if owners is None else owners.of(queue).owner
-    if core is None:
+    if member is None:
         found = [Holding(context.name, len(queue.consumers), queue.unacked)] if queue.consumers or queue.unacked else []
     else:
-        found = status.holdings(core, queue)
-    dispatch = ALONE if core is None else core.settings.dispatch if queue.home is None else AT_HOME
+        found = status.holdings(member.replica, member.applier, queue)
+    dispatch = ALONE if member is None else member.settings.dispatch if queue.home is None else AT_HOME
     return {
         "vhost": queue.vhost.name, "name": queue.name, "dispatch": dispatch,
         "owner": name_of_home(queue) or (None if owner is None else owner.address.name), "messages_ready": queue.ready,
@@ -90,36 +90,37 @@ def _holders(context: Context, queue: Queue) -> Shape:
 # What an operator decides.
 
 
-def _clustered(ask: Ask) -> Core:
+def _clustered(ask: Ask) -> Member:
     ask.require()
-    if ask.context.core is None:
+    if ask.context.member is None:
         raise bad(f"the broker '{ask.context.name}' stands alone: it is no cluster")
-    return ask.context.core
+    return ask.context.member
 
 
-def _serves(core: Core) -> None:
-    if not core.serves:
-        raise Refused(503, "unavailable", f"this broker does not serve now: {core.why}")
+def _serves(member: Member) -> None:
+    if not member.replica.serves:
+        raise Refused(503, "unavailable", f"this broker does not serve now: {member.replica.why}")
 
 
 async def forget(ask: Ask) -> web.Response:
     """Answered when the decision is applied here, and held by a majority, on disk."""
-    core = _clustered(ask)
+    member = _clustered(ask)
+    replica = member.replica
     name = text_of(await ask.body("name"), "name")
-    _serves(core)
-    if name not in core.voters:
-        raise not_found(refusal(core, core.us, name))
-    if name == core.us.name:
+    _serves(member)
+    if name not in replica.voters:
+        raise not_found(replica.why_not_forget(replica.us, name))
+    if name == replica.us.name:
         raise Refused(409, "conflict", f"'{name}' is this broker: drain it, and it gives up its vote")
-    why = refusal(core, core.us, name) or await _forgotten(ask, core, name)
+    why = replica.why_not_forget(replica.us, name) or await _forgotten(ask, member, name)
     if why:
-        raise Refused(409 if core.serves else 503, "conflict" if core.serves else "unavailable", why)
-    return answer({"forgotten": name, "voters": list(core.voters)})
+        raise Refused(409 if replica.serves else 503, "conflict" if replica.serves else "unavailable", why)
+    return answer({"forgotten": name, "voters": list(replica.voters)})
 
 
-async def _forgotten(ask: Ask, core: Core, name: str) -> str:
+async def _forgotten(ask: Ask, member: Member, name: str) -> str:
     try:
-        return str(await ask.context.outcome(lambda done: core.forgetting.ask(name, done)))
+        return str(await ask.context.outcome(lambda done: member.forgetting.ask(name, done)))
     except Late:
         seconds = ask.context.settings.answer_timeout
         reason = f"not decided after {seconds:g} s, and it may be yet: see who the voters are, and ask again"
@@ -128,10 +129,10 @@ async def _forgotten(ask: Ask, core: Core, name: str) -> str:
 
 async def drain(ask: Ask) -> web.Response:
     """Answered when this node has left. Whoever asks again waits for the same."""
-    core = _clustered(ask)
-    if core.draining is None:
-        _serves(core)
-        why = why_not(core)
+    member = _clustered(ask)
+    if member.draining is None:
+        _serves(member)
+        why = why_not(member.replica)
         if why:
             raise Refused(409, "conflict", why)
     assert ask.context.drain is not None
@@ -139,7 +140,7 @@ async def drain(ask: Ask) -> web.Response:
     try:
         await asyncio.wait_for(ask.context.drain(), seconds)
     except TimeoutError:
-        waits = core.status().waits_for
+        waits = member.status().waits_for
         raise Refused(503, "timeout", f"still draining after {seconds:g} s; it waits for this: {waits}") from None
     return answer(cluster_shape(ask.context))
 

@@ -1,4 +1,4 @@
-"""What RabbitMQ's tools ask a node before they use it: its extensions, feature flags, and how one logs in."""
+"""What RabbitMQ's tools ask a node before they use it: its extensions and feature flags."""
 
 from __future__ import annotations
 
@@ -37,14 +37,8 @@ async def enable(ask: Ask) -> web.Response:
     return nothing()
 
 
-async def auth(ask: Ask) -> web.Response:
-    """Users log in by name and password, nowhere else."""
-    return answer({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
-
-
 ROUTES: list[Route] = [
     ("GET", "/api/extensions", extensions),
     ("GET", "/api/feature-flags", feature_flags),
     ("PUT", "/api/feature-flags/{name}/enable", enable),
-    ("GET", "/api/auth", auth),
 ]

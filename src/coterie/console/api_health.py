@@ -13,9 +13,9 @@ from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.specs import QueueSpec
 from coterie.cluster.status import IN_STEP, LOST
-from coterie.console import certificates
 from coterie.console.api_messages import next_message
 from coterie.console.ask import Ask, Route, answer, bad, not_found
+from coterie.console.certificates import validities
 from coterie.console.probes import why_not_ready
 from coterie.errors import CoterieError
 
@@ -75,10 +75,10 @@ async def virtual_hosts(ask: Ask) -> web.Response:
 
 async def quorum_critical(ask: Ask) -> web.Response:
     """Whether the cluster would have no majority if this node stopped now."""
-    core = ask.context.core
-    if core is None:
+    member = ask.context.member
+    if member is None:
         return answer(ALONE)
-    status = core.status()
+    status = member.status()
     others = [each for each in status.members if each.voter and each.state != LOST and not each.this]
     if len(others) >= status.majority:
         return ok()
@@ -90,17 +90,17 @@ async def quorum_critical(ask: Ask) -> web.Response:
 
 async def sync_critical(ask: Ask) -> web.Response:
     """Whether no other node has everything that this one has."""
-    core = ask.context.core
-    if core is None:
+    member = ask.context.member
+    if member is None:
         return answer(ALONE)
-    members = core.status().members
+    members = member.status().members
     if any(each.state == IN_STEP and not each.this for each in members):
         return ok()
     return failed("No other node is in step with this one", members=[f"{each.name}: {each.state}" for each in members])
 
 
 async def certificate_expiration(ask: Ask) -> web.Response:
-    """Whether one of the certificates that clients are shown, or are checked with, ends within that time."""
+    """Whether one of the certificates that clients or brokers are shown, or are checked with, ends within that time."""
     within, unit = ask.part("within"), ask.part("unit")
     if unit not in UNITS:
         raise bad(f"Time unit not recognised. Supported units: {', '.join(UNITS)}.")
@@ -109,10 +109,10 @@ async def certificate_expiration(ask: Ask) -> web.Response:
     until = datetime.now(UTC) + timedelta(days=int(within) * UNITS[unit])
     loop = asyncio.get_running_loop()
     ending = [
-        {"file": file, "ends": end.isoformat()}
+        {"file": file, "ends": each.ends.isoformat()}
         for file in ask.context.certificates
-        for end in await loop.run_in_executor(None, certificates.ends, file)
-        if end <= until
+        for each in await loop.run_in_executor(None, validities, file)
+        if each.ends <= until
     ]
     return failed("Certificates expiring", expired=ending) if ending else ok()
 
@@ -142,8 +142,8 @@ async def aliveness(ask: Ask) -> web.Response:
 async def node_health(ask: Ask) -> web.Response:
     name = ask.request.match_info.get("name", ask.context.name)
     if name != ask.context.name:
-        core = ask.context.core
-        members = () if core is None else core.status().members
+        member = ask.context.member
+        members = () if member is None else member.status().members
         states = [each.state for each in members if each.name == name]
         if not states:
             raise not_found(f"no node '{name}'")

@@ -47,6 +47,9 @@ async def show(ask: Ask) -> web.Response:
     if lease is None:
         raise not_found(f"no lease '{ask.part('lease')}' of {queue.what}")
     said = lease.shape() | {"at": vhost.cluster.place()}
+    size = ask.number("bytes")
+    if size is not None:
+        said["fits"] = lease.fits(ask.number("from") or 0, size, vhost.settings.lease_rows_max)
     await held(ask.context)
     return answer(said)
 

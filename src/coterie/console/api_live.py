@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from coterie import __version__
+from coterie.broker.users import MONITORING
 from coterie.console.api_cluster import cluster_shape
-from coterie.console.ask import MONITORING, Ask, Handler, Route, answer, bad
+from coterie.console.ask import Ask, Handler, Route, answer, bad
 from coterie.console.history import COLUMNS, Totals
 from coterie.console.listing import Shape
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from coterie.console.ask import MONITORING, Ask, Route, answer, bad
-from coterie.log import LEVELS
+from coterie.broker.users import MONITORING
+from coterie.console.ask import Ask, Route, answer, bad
+from coterie.logs import LEVELS
 
 LINES = 200
 

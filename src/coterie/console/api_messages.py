@@ -17,7 +17,7 @@ from coterie.broker.message import Message, make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
 from coterie.broker.vhost import Got
-from coterie.cluster.hollow import is_hollow
+from coterie.cluster.bodiless import is_bodiless
 from coterie.console.api_wiring import queue_of
 from coterie.console.ask import Ask, Refused, Route, answer, bad, number_of, table_of, text_of
 from coterie.console.listing import Shape
@@ -32,7 +32,7 @@ MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject
 
 async def publish(ask: Ask) -> web.Response:
     vhost, name = ask.entered(), ask.exchange_name()
-    body = await ask.body("routing_key", "payload")
+    body = await ask.body("routing_key", "payload", long=True)
     payload = text_of(body, "payload")
     encoding = text_of(body, "payload_encoding", "string")
     if encoding == "base64":
@@ -49,12 +49,12 @@ async def publish(ask: Ask) -> web.Response:
         raise bad(f"user_id is '{properties.user_id}', but the user is '{ask.user.name}'")
     ask.permit(vhost, "write", "exchange", name)
     ask.permit_topic(vhost, "write", name, text_of(body, "routing_key"))
-    vhost.check_publish(name)
+    vhost.check_publish(name, ask.user)
     if ask.context.broker.blocked:
         raise bad(f"publishers are blocked: the broker is {ask.context.broker.blocked}")
     one = Publish(make_message(name, text_of(body, "routing_key"), content, properties))
     ask.context.published += 1
-    await ask.context.outcome(lambda done: vhost.publish([one], lambda: done(None)))
+    await ask.context.outcome(lambda done: vhost.publish([one], lambda: done(None), ask.user))
     if one.refused:
         raise bad("a full queue refused the message")
     return answer({"routed": not one.unroutable})
@@ -186,7 +186,7 @@ async def browse(ask: Ask) -> web.Response:
             break
         entries.append(entry)
         room -= entry.size
-    if any(map(is_hollow, entries)):
+    if any(map(is_bodiless, entries)):
         raise Refused(
             503, "unavailable", "this node catches up, and lacks some of these messages: ask again, or another"
         )

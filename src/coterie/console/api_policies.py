@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from coterie.auditlog.log import EXCHANGE as AUDIT_EXCHANGE
 from coterie.broker.policy import Policy
 from coterie.broker.vhost import Vhost
 from coterie.console.ask import (
@@ -18,7 +19,13 @@ from coterie.console.ask import (
     table_of,
     text_of,
 )
-from coterie.console.shapes import policy_shape
+from coterie.console.listing import Shape
+from coterie.console.pattern_cost import check_cost
+from coterie.console.shapes import policy_shape, with_problems
+
+
+def _shown(found: tuple[Vhost, Policy]) -> Shape:
+    return with_problems(policy_shape(*found), "pattern")
 
 
 def _routes(base: str, operator: bool) -> list[Route]:
@@ -35,11 +42,11 @@ def _routes(base: str, operator: bool) -> list[Route]:
     async def listed(ask: Ask) -> web.Response:
         ask.require(POLICYMAKER)
         found = [(vhost, kept(vhost)[name]) for vhost in ask.visible() for name in sorted(kept(vhost))]
-        return await ask.listed(found, lambda each: each[1].name, lambda each: policy_shape(*each))
+        return await ask.listed(found, lambda each: each[1].name, _shown)
 
     async def shown(ask: Ask) -> web.Response:
         ask.require(POLICYMAKER)
-        return answer(policy_shape(*one(ask)))
+        return answer(_shown(one(ask)))
 
     async def put(ask: Ask) -> web.Response:
         _require_to_change(ask)
@@ -48,7 +55,11 @@ def _routes(base: str, operator: bool) -> list[Route]:
             name, text_of(body, "pattern"), table_of(body, "definition"), text_of(body, "apply-to", "all"),
             number_of(body, "priority", 0),
         )  # fmt: skip
+        if AUDIT_EXCHANGE in policy.definition.values():
+            ask.require()  # who sends dead letters there makes up what others are said to have done
         there = name in kept(vhost)
+        policy.check(operator)
+        check_cost(policy.pattern, vhost.queues)
         await ask.context.outcome(lambda done: vhost.set_policy(policy, done, operator))
         return nothing(204 if there else 201)
 

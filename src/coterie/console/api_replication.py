@@ -5,7 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from coterie.broker.queue import Queue
-from coterie.console.ask import MONITORING, Ask, Refused, Route, answer, not_found
+from coterie.broker.users import MONITORING
+from coterie.console.ask import Ask, Refused, Route, answer, not_found
 from coterie.console.listing import Shape
 from coterie.replication.link import LinkStatus
 from coterie.replication.replica import Promote

@@ -7,14 +7,15 @@ from typing import Any
 
 from aiohttp import web
 
+from coterie import patterns
 from coterie.amqp.codes import ACCESS_REFUSED
 from coterie.broker.leases import Gone
 from coterie.broker.queue import Queue
 from coterie.broker.reading import LeaseRead, NotHere, RangeRead, Read, Slice
 from coterie.console.ask import Ask, Refused, Route, answer, bad, not_found
-from coterie.console.context import Context
+from coterie.console.context import Context, in_turns
 from coterie.console.holding import check_serves, held, unavailable
-from coterie.console.listing import Shape, safe_pattern
+from coterie.console.listing import Shape, check_pattern
 from coterie.errors import CoterieError, ProtocolError
 from coterie.streams.columns import CONTENT_TYPE, encode_end, encode_error, encode_rows
 
@@ -30,13 +31,13 @@ _CHUNK_MAX = 1 << 28
 async def nodes(ask: Ask) -> web.Response:
     context = ask.context
     check_serves(context)
-    core = context.core
-    if core is None:
+    us = context.member
+    if us is None:
         found: list[Shape] = [{"name": context.name, "url": context.url or None, "this": True}]
     else:
         found = [
-            {"name": member.name, "url": core.whereabouts.of(member) or None, "this": member == core.us}
-            for member in sorted(core.in_step, key=lambda member: member.name)
+            {"name": each.name, "url": us.console_addresses.of(each) or None, "this": each == us.replica.us}
+            for each in sorted(us.replica.in_step, key=lambda each: each.name)
         ]
     return answer({"at": context.broker.cluster.place(), "node": context.name, "nodes": found})
 
@@ -68,9 +69,16 @@ async def tails(ask: Ask) -> web.Response:
         for queue in queues:
             ask.permit(vhost, "read", "queue", queue.name)
     else:
-        matches = safe_pattern(query.get("pattern", ".*"))
-        queues = [queue for _, queue in sorted(vhost.queues.items()) if matches.fullmatch(queue.name)]
+        pattern = query.get("pattern", ".*")
+        check_pattern(pattern, "pattern")
+        names = [each async for each in in_turns(sorted(vhost.queues)) if patterns.fits_whole(pattern, each)]
+        queues = [vhost.queues[each] for each in names if each in vhost.queues]
         queues = [queue for queue in queues if _may_read(ask, queue)]
+    wait, ready = ask.number("wait"), ask.number("ready")
+    if wait:
+        await context.arrivals.wait(queues, 1 if ready is None else ready, wait / 1000)
+        check_serves(context)
+        queues = [queue for queue in queues if not queue.deleted]
     said = {"at": context.broker.cluster.place(), "queues": [_tail(queue) for queue in queues if not queue.elsewhere]}
     await held(context)
     return answer(said)
@@ -141,17 +149,17 @@ def _asked(ask: Ask) -> Read:
     """Raises Refused or ProtocolError."""
     query, size = ask.request.query, min(ask.context.settings.stream_chunk, _CHUNK_MAX)
     queue = _queue(ask)
-    incarnation = _number(ask, "incarnation")
+    incarnation = ask.number("incarnation")
     if incarnation is not None and incarnation != queue.incarnation:
         raise Gone(f"{queue.what} was deleted and declared anew")
     name = query.get("lease")
     if name is None:
-        first, last = _number(ask, "first"), _number(ask, "last")
+        first, last = ask.number("first"), ask.number("last")
         return RangeRead(queue, first or 1, queue.next_position - 1 if last is None else last, size)
     lease = queue.leases.get(name)
     if lease is None:
         raise not_found(f"no lease '{name}' of {queue.what}")
-    id, first, stop = _number(ask, "id"), _number(ask, "from"), _number(ask, "to")
+    id, first, stop = ask.number("id"), ask.number("from"), ask.number("to")
     if id is not None and id != lease.id:
         raise Gone(f"the lease '{name}' of {queue.what} has ended, and another one of that name begun")
     missing = query.get("missing", "error")
@@ -159,17 +167,11 @@ def _asked(ask: Ask) -> Read:
         raise bad("'missing' must be error or skip")
     first, stop = first or 0, lease.next if stop is None else stop
     if stop > lease.next:
-        raise bad(f"the lease '{name}' has not come to offset {stop} yet: it will give {lease.next} next")
+        # Whoever asks has been told of more: this broker was restored from older data.
+        if missing == "error":
+            raise Gone(f"the lease '{name}' of {queue.what} has come to offset {lease.next}, not to {stop}")
+        first, stop = min(first, lease.next), lease.next
     return LeaseRead(lease, first, stop, size, missing == "skip")
-
-
-def _number(ask: Ask, name: str) -> int | None:
-    text = ask.request.query.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise bad(f"'{name}' must be a whole number")
-    return int(text)
 
 
 async def _send(ask: Ask, asked: Read) -> web.StreamResponse:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from coterie.console.ask import MONITORING, Ask, Refused, Route, answer, bad
+from coterie.broker.own_exchange import VHOST
+from coterie.broker.users import MONITORING
+from coterie.console.ask import Ask, Refused, Route, answer, bad
 from coterie.console.listing import Shape
-from coterie.node.events import EXCHANGE, VHOST
+from coterie.node.events import EXCHANGE
 
 
 def _told(ask: Ask) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import unquote_plus
 
 from aiohttp import web
 
@@ -26,6 +27,7 @@ from coterie.console.shapes import (
     quoted,
 )
 from coterie.console.tables import checked_table
+from coterie.replication.permission import check_exchange
 
 Bound = tuple[Vhost, Binding]
 
@@ -68,6 +70,7 @@ async def declare_exchange(ask: Ask) -> web.Response:
         name, text_of(body, "type", "direct"), durable, flag_of(body, "auto_delete"), flag_of(body, "internal"),
         arguments,
     )  # fmt: skip
+    check_exchange(ask.user, spec.kind)
     there = name in vhost.exchanges
     await ask.context.outcome(lambda done: vhost.declare_exchange(spec, False, done))
     return nothing(204 if there else 201)
@@ -225,9 +228,11 @@ async def between(ask: Ask) -> web.Response:
 def _one(ask: Ask) -> tuple[Vhost, Binding]:
     vhost, found = _between(ask)
     wanted = ask.part("properties")
-    head, tilde, digest = wanted.rpartition("~")
-    # A path is decoded once: the key may have stood in it as it was told, or quoted for a path.
-    for key in (wanted, encoded_key(wanted), f"{encoded_key(head)}{tilde}{digest}"):
+    head, tilde, digest = wanted.rpartition("~") if "~" in wanted else (wanted, "", "")
+    # A path is decoded once: the key may have stood in it as it was told, or quoted for a path. Who made it without
+    # having been told may have quoted more than we do, or a space in another way.
+    keys = (encoded_key(wanted), encoded_key(head) + tilde + digest, encoded_key(unquote_plus(head)) + tilde + digest)
+    for key in (wanted, *keys):
         for binding in found:
             if properties_key(binding) == key:
                 return vhost, binding

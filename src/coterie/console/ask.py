@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, TypeVar
 
@@ -18,41 +18,23 @@ from aiohttp import web
 
 from coterie.amqp import access
 from coterie.amqp.connection import Connection
-from coterie.broker.users import ADMINISTRATOR, User
+from coterie.broker.users import ADMINISTRATOR, MONITORING, User
 from coterie.broker.vhost import Vhost
-from coterie.console import listing
-from coterie.console.context import Context
+from coterie.console import bodies, listing
+from coterie.console.context import Context, in_turns
 from coterie.console.listing import Shape
+from coterie.console.refusals import Refused, bad, not_found
 from coterie.console.sessions import Session
 from coterie.console.shapes import DEFAULT_EXCHANGE
 from coterie.console.tables import checked_text
 
 T = TypeVar("T")
 U = TypeVar("U")
-MONITORING: Final = "monitoring"
 POLICYMAKER: Final = "policymaker"
 _SLICE: Final = 200
 """Objects of a list that are described in one turn of the loop."""
 _LONG: Final = 2000
 """Lists longer than this are turned into text away from the loop."""
-
-
-class Refused(Exception):
-    """The answer is an error: {"error", "reason"} with that status."""
-
-    def __init__(self, status: int, error: str, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.error = error
-        self.reason = reason
-
-
-def not_found(what: str = "Not Found") -> Refused:
-    return Refused(404, "not_found", what)
-
-
-def bad(reason: str) -> Refused:
-    return Refused(400, "bad_request", reason)
 
 
 def answer(value: object, status: int = 200) -> web.Response:
@@ -72,6 +54,10 @@ class Ask:
     user: User
     session: Session | None = None
     """None: it came with a name and a password."""
+    host: str = ""
+    """Where it came from."""
+    said: Shape = field(default_factory=dict)
+    """What its body said, once that was read."""
 
     # What it may.
 
@@ -135,19 +121,23 @@ class Ask:
     def flag(self, name: str) -> bool:
         return self.request.query.get(name) == "true"
 
-    async def body(self, *keys: str) -> Shape:
-        """A JSON object, or nothing at all, which is an empty one; these keys must be in it."""
-        text = await self.request.text()
-        try:
-            found = json.loads(text) if text.strip() else {}
-        except (ValueError, RecursionError) as error:
-            raise bad(f"the body is not JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise bad("the body must be a JSON object")
-        missing = [key for key in keys if key not in found]
-        if missing:
-            raise bad(f"the body lacks {', '.join(map(repr, missing))}")
-        return found
+    def number(self, name: str) -> int | None:
+        """Of the query; None: it is not there."""
+        text = self.request.query.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise bad(f"'{name}' must be a whole number")
+        return int(text)
+
+    async def body(self, *keys: str, long: bool = False) -> Shape:
+        """A JSON object, or nothing at all, which is an empty one; these keys must be in it. `long`: it may have as
+        much as a body can."""
+        settings = self.context.settings
+        most = settings.body_max if long else min(settings.body_max, bodies.USUAL_MAX)
+        data = await bodies.read(self.request, most, settings.body_timeout, packed=True)
+        self.said = await bodies.parse(data)
+        return required(self.said, *keys)
 
     # What it is answered.
 
@@ -162,7 +152,9 @@ class Ask:
         while many are, others have their turns. `keys`: columns that a thing can be sorted by without being described.
         """
         wanted = listing.parse(self.request.query, self.context.settings.page_max)
-        found = [thing for thing in things if wanted.matches(name(thing))] if wanted.name else list(things)
+        found = list(things)
+        if wanted.name:
+            found = [thing async for thing in in_turns(things) if wanted.matches(name(thing))]
         key = None if keys is None else keys.get(wanted.sort)
         rows: Sequence[Shape]
         if key is not None:
@@ -191,9 +183,22 @@ class Ask:
         return rows
 
 
+__all__ = [
+    "MONITORING", "POLICYMAKER", "Ask", "Handler", "Refused", "Route", "answer", "bad", "flag_of", "not_found",
+    "nothing", "number_of", "required", "table_of", "text_of",
+]  # fmt: skip
+
 Handler = Callable[[Ask], Awaitable[web.StreamResponse]]
 Route = tuple[str, str, Handler]
 """Method, path, what answers it."""
+
+
+def required(body: Shape, *keys: str) -> Shape:
+    """These keys must be in it."""
+    missing = [key for key in keys if key not in body]
+    if missing:
+        raise bad(f"the body lacks {', '.join(map(repr, missing))}")
+    return body
 
 
 def text_of(body: Shape, key: str, default: str | None = None) -> str:

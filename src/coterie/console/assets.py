@@ -53,6 +53,11 @@ class Assets:
             raise not_found()
         content, tag, kind = found
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Security-Policy": POLICY}
-        if tag in (each.strip().removeprefix("W/") for each in request.headers.get("If-None-Match", "").split(",")):
+        if names_tag(request, tag):
             return web.Response(status=304, headers=headers)
         return web.Response(body=content, headers=headers, content_type=kind, charset="utf-8")
+
+
+def names_tag(request: web.Request, tag: str) -> bool:
+    """Whether who asks has it already."""
+    return tag in (each.strip().removeprefix("W/") for each in request.headers.get("If-None-Match", "").split(","))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
+from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
 from coterie.amqp.server import Server
 from coterie.amqp.stopwatch import Stopwatch
@@ -23,7 +25,8 @@ from coterie.broker.storage import Store
 from coterie.broker.store import LogStore
 from coterie.broker.users import Users
 from coterie.broker.vhost import Vhost
-from coterie.cluster.core import Core
+from coterie.cluster.member import Member
+from coterie.console.arrivals import Arrivals
 from coterie.console.history import History, Totals
 from coterie.console.logbook import Logbook
 from coterie.console.pace import Pace
@@ -32,9 +35,12 @@ from coterie.console.sessions import Sessions
 from coterie.console.settings import ConsoleSettings
 from coterie.durations import Durations
 from coterie.errors import CoterieError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.node.events import EventStream
+from coterie.node.security_facts import Facts
 from coterie.replication.links import Links
+from coterie.runtime.aio import descriptors
+from coterie.runtime.aio.loop import resident_memory
 from coterie.runtime.base import Runtime
 
 log = Log(__name__)
@@ -44,6 +50,8 @@ OVERALL = ("overall",)
 """The key of the totals' readings."""
 _SLICE = 500
 """Objects that are read in one turn of the loop."""
+_TURN = 0.005
+"""Seconds of a turn that reads objects until it has taken so long."""
 LAG_INTERVAL = 0.25
 """Seconds between two looks at how late the loop is, and at how long a confirm takes."""
 
@@ -51,8 +59,9 @@ read_counters: Callable[[Counters], Reading] = attrgetter(
     "enqueued", "delivered", "delivered_no_ack", "got", "got_no_ack", "redelivered", "accepted"
 )
 read_traffic: Callable[[Traffic], Reading] = attrgetter(
-    "published", "confirmed", "returned", "delivered", "got", "get_empty", "acked"
-)
+    "published", "confirmed", "returned", "get_empty",
+    "delivered", "delivered_no_ack", "got", "got_no_ack", "redelivered", "acked",
+)  # fmt: skip
 
 
 class Late(CoterieError):
@@ -71,12 +80,14 @@ class Context:
     amqp: Server
     store: Store
     settings: ConsoleSettings
-    core: Core | None = None
+    member: Member | None = None
     """None: the node stands alone."""
     drain: Callable[[], Awaitable[None]] | None = None
     links: Links | None = None
     events: EventStream | None = None
     """None: trace events are never published."""
+    security: Callable[[], Awaitable[Facts]] | None = None
+    """What the checks of the node's security are made on."""
     published: int = 0
     """Messages that came through the console."""
     lag: Durations = field(default_factory=Durations)
@@ -92,6 +103,8 @@ class Context:
     """As of the last sample."""
     pace: Pace = field(init=False)
     """Of those who read streams."""
+    arrivals: Arrivals = field(init=False)
+    """Those who wait for messages."""
     certificates: tuple[str, ...] = ()
     """Files of those that clients are shown, or are checked with."""
     url: str = ""
@@ -106,6 +119,7 @@ class Context:
         self.sessions = Sessions(self.runtime, self.users, settings, self.name)
         self.logbook = Logbook(settings.log_kept)
         self.process = Process(None, None, None, None)
+        self.arrivals = Arrivals(settings)
         self.pace = Pace(settings.stream_share, settings.stream_readers_max, self._activity)
 
     # Waiting for what the broker decides.
@@ -130,7 +144,7 @@ class Context:
     def _activity(self) -> int:
         """What clients of this node have said, in bytes, and what has happened on the log."""
         said = sum(each.received_bytes for each in self.amqp.connections.values())
-        return said if self.core is None else said + 1001 * self.core.progress.index
+        return said if self.member is None else said + 1001 * self.member.replica.progress.index
 
     # What there is.
 
@@ -140,6 +154,9 @@ class Context:
     def connections(self) -> list[Connection]:
         """Those that are open, the oldest first."""
         return [each for each in self.amqp.connections.values() if each.state == "running"]
+
+    def channels(self) -> list[Channel]:
+        return [channel for each in self.connections() for channel in each.channels.values()]
 
     async def totals(self, vhosts: Sequence[Vhost] | None = None) -> Counters:
         """Of all queues that there ever were, or of some vhosts; in slices."""
@@ -220,6 +237,16 @@ async def sliced(things: Sequence[T]) -> AsyncIterator[T]:
             await asyncio.sleep(0)
 
 
+async def in_turns(things: Iterable[T]) -> AsyncIterator[T]:
+    """The same where each may cost much: others have their turns whenever it has taken long."""
+    until = time.monotonic() + _TURN
+    for thing in things:
+        yield thing
+        if time.monotonic() > until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + _TURN
+
+
 def queue_key(queue: Queue) -> Hashable:
     return queue.vhost.name, queue.name, queue.incarnation
 
@@ -244,18 +271,14 @@ class Process:
 
 def look_at_process(data: Path | None) -> Process:
     """A few small reads of /proc; the disk's free space may be slow to tell, as on a network: not for the loop."""
-    memory = descriptors = limit = free = None
+    memory = in_use = free = None
     try:
-        memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        descriptors = len(os.listdir("/proc/self/fd"))
+        memory = resident_memory() or None
+        in_use = len(os.listdir("/proc/self/fd"))
     except (OSError, ValueError, IndexError):
         pass
     try:
-        import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limit = soft if soft >= 0 else None
         free = None if data is None else shutil.disk_usage(data).free
-    except (ImportError, OSError):
+    except OSError:
         pass
-    return Process(memory, descriptors, limit, free)
+    return Process(memory, in_use, descriptors.limit(), free)

@@ -76,6 +76,7 @@ def _user(user: User) -> Shape:
     return {
         "name": user.name, "password_hash": "" if password is None else password.text,
         "hashing_algorithm": algorithm, "tags": list(user.tags), "limits": dict(user.limits),
+        **({"allow": user.allow.texts()} if user.allow else {}),
     }  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from coterie.addresses import allow_list
+from coterie.amqp.rates import RATE_MAX, RATES
 from coterie.broker import validation
 from coterie.broker.broker import Broker
 from coterie.broker.exchange import binding_id, make_exchange
@@ -26,14 +28,14 @@ PROBLEMS_TOLD: Final = 20
 PASSWORDS_MAX: Final = 200
 """Passwords that are not hashed yet: each takes a while."""
 NAME_MAX: Final = validation.NAME_MAX
-USER_LIMITS: Final = ("max-connections", "max-channels")
+USER_LIMITS: Final = ("max-connections", "max-channels", *RATES)
 _HEAD: Final = frozenset(
     {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format", "metadata",
      "original_cluster_name", "original_vhost_name", "explanation", "description", "default_queue_type"}
 )  # fmt: skip
 """What a document says of itself."""
-_KEYS: Final[dict[str, frozenset[str]]] = {
-    "users": frozenset({"name", "password", "password_hash", "hashing_algorithm", "tags", "limits"}),
+KEYS: Final[dict[str, frozenset[str]]] = {
+    "users": frozenset({"name", "password", "password_hash", "hashing_algorithm", "tags", "limits", "allow"}),
     "vhosts": frozenset({"name", "limits", "metadata", "description", "tags", "default_queue_type"}),
     "permissions": frozenset({"user", "vhost", "configure", "write", "read"}),
     "topic_permissions": frozenset({"user", "vhost", "exchange", "write", "read"}),
@@ -47,7 +49,7 @@ _KEYS: Final[dict[str, frozenset[str]]] = {
     }),
 }  # fmt: skip
 """Sections in the order in which they are looked at, and the keys of their objects."""
-_OF_VHOSTS: Final = frozenset({"parameters", "policies", "queues", "exchanges", "bindings"})
+OF_VHOSTS: Final = frozenset({"parameters", "policies", "queues", "exchanges", "bindings"})
 
 
 class Item:
@@ -114,7 +116,7 @@ class Checker:
         }  # fmt: skip
         self._look_at_sections(document)
         for section, look in looks.items():
-            if self._only is not None and section not in _OF_VHOSTS:
+            if self._only is not None and section not in OF_VHOSTS:
                 continue
             for place, item in self._items(document, section):
                 try:
@@ -135,9 +137,9 @@ class Checker:
         for section, value in document.items():
             if section in _HEAD:
                 continue
-            if section not in _KEYS:
+            if section not in KEYS:
                 notes.append(f"'{section}': not known, ignored")
-            elif self._only is not None and section not in _OF_VHOSTS and value:
+            elif self._only is not None and section not in OF_VHOSTS and value:
                 notes.append(f"{section}: ignored in definitions of one vhost ({_size(value)})")
 
     def _items(self, document: Shape, section: str) -> Iterator[tuple[str, Item]]:
@@ -150,7 +152,7 @@ class Checker:
             if not isinstance(shape, dict):
                 self._problems.append(f"{section}[{index}] must be an object")
                 continue
-            strange.update(dict.fromkeys(key for key in shape if key not in _KEYS[section]))
+            strange.update(dict.fromkeys(key for key in shape if key not in KEYS[section]))
             name = shape.get("name", shape.get("user", shape.get("source", "")))
             yield f"{section}[{index}] '{name}'", Item(shape)
         if strange:
@@ -196,6 +198,12 @@ class Checker:
         for limit in limits:
             if limit not in USER_LIMITS:
                 raise UserError(f"there is no limit '{limit}' (there are: {', '.join(USER_LIMITS)})")
+            if limit in RATES and not 0 < limits[limit] <= RATE_MAX:
+                raise UserError(f"'{limit}' must be from 1 to {RATE_MAX}")
+        networks = item.shape.get("allow", [])
+        if not isinstance(networks, list):
+            raise UserError("'allow' must be a list of networks")
+        allow = allow_list(networks, "'allow'")
         text = item.text("password_hash", "")
         password = given(self._algorithm_of(item.shape), text) if text else None
         if "password" in item.shape:
@@ -205,13 +213,13 @@ class Checker:
             plain = item.text("password")
             if not plain:
                 raise UserError("'password' must not be empty")
-            self._plan.users.append(Account(name, plain, tuple(filter(None, words)), limits))
+            self._plan.users.append(Account(name, plain, tuple(filter(None, words)), limits, allow))
             return
         wanted = tuple(filter(None, words))
         there = self._users.get(name)
-        same = there is not None and (there.password, there.tags) == (password, wanted)
+        same = there is not None and (there.password, there.tags, there.allow) == (password, wanted, allow)
         if self._new(same and there is not None and limits.items() <= there.limits.items()):
-            self._plan.users.append(Account(name, password, wanted, limits))
+            self._plan.users.append(Account(name, password, wanted, limits, allow))
 
     def _user_of(self, item: Item) -> tuple[str, User | None]:
         user = item.text("user")
@@ -224,6 +232,7 @@ class Checker:
         vhost, _ = self._vhost_of(item)
         user, there = self._user_of(item)
         exchange, granted = item.text("exchange"), TopicPermissions(item.text("write"), item.text("read"))
+        granted.check()
         if self._new(there is not None and there.topics.get(vhost, {}).get(exchange) == granted):
             self._plan.topics.append((user, vhost, exchange, granted))
 
@@ -231,6 +240,7 @@ class Checker:
         vhost, _ = self._vhost_of(item)
         user, there = self._user_of(item)
         granted = Permissions(item.text("configure"), item.text("write"), item.text("read"))
+        granted.check()
         if self._new(there is not None and there.permissions.get(vhost) == granted):
             self._plan.permissions.append((user, vhost, granted))
 

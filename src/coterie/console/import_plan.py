@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from coterie.addresses import AllowList
 from coterie.broker.passwords import Hash
 from coterie.broker.policy import Policy
 from coterie.broker.specs import Binding, ExchangeSpec, QueueSpec
@@ -33,6 +34,7 @@ class Account:
     password: str | Hash | None
     tags: tuple[str, ...]
     limits: dict[str, int]
+    allow: AllowList
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class Plan:
         users, vhosts = context.users, context.broker.vhosts
         yield "vhosts", [partial(context.broker.add_vhost, name) for name in self.vhosts]
         yield "users", [partial(users.put, user.name, user.password, user.tags) for user in self.users]
+        yield "user_addresses", [partial(users.allow_from, user.name, user.allow) for user in self.users if user.allow]
         limits = [(user.name, name, value) for user in self.users for name, value in user.limits.items()]
         for limit in rounds(limits):
             yield "user_limits", [partial(users.limit, *each) for each in limit]

@@ -1,25 +1,22 @@
 """Lists as RabbitMQ's API gives them: filtered by name, sorted, cut into pages, reduced to some columns.
 
-A pattern that somebody sends is searched for in every name while the broker waits: so only patterns are taken whose
-search cannot take long, whatever the names are.
+A pattern that somebody sends is searched for in time linear in each name (`coterie.patterns`), and other things have
+their turns in between (`Ask.listed`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from coterie import patterns
 from coterie.errors import UserError
 
 T = TypeVar("T")
 Shape = dict[str, object]
 """An object as JSON shows it."""
 PAGE_SIZE: Final = 100
-PATTERN_MAX: Final = 256
-REPEATS_MAX: Final = 3
-"""Repetitions in a pattern: the longest search of a name of 255 letters is some million steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +44,8 @@ def parse(query: Mapping[str, str], page_max: int) -> Wanted:
         raise UserError(f"page_size must be between 1 and {page_max}")
     name = query.get("name", "")
     if query.get("use_regex") == "true" and name:
-        pattern = safe_pattern(name)
-        matches = lambda text: pattern.search(text) is not None  # noqa: E731
+        check_pattern(name)
+        matches = lambda text: patterns.fits(name, text)  # noqa: E731
     else:
         folded = name.casefold()
         matches = lambda text: folded in text.casefold()  # noqa: E731
@@ -56,22 +53,12 @@ def parse(query: Mapping[str, str], page_max: int) -> Wanted:
     return Wanted(page, size, name, matches, query.get("sort", ""), query.get("sort_reverse") == "true", columns)
 
 
-def safe_pattern(text: str) -> re.Pattern[str]:
-    """Raises UserError for what is no pattern, or could be costly to search for: a repeated group, many repeats."""
-    if len(text) > PATTERN_MAX:
-        raise UserError(f"name: a pattern may have {PATTERN_MAX} characters")
+def check_pattern(text: str, what: str = "name") -> None:
+    """Raises UserError for what is no pattern."""
     try:
-        pattern = re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UserError(f"name: {text!r} is no pattern: {error}") from None
-    bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", text, flags=re.DOTALL)
-    if (
-        pattern.flags & re.VERBOSE
-        or re.search(r"\)[*+?{]", bare)
-        or len(re.findall(r"(?<!\()[*+?{]", bare)) > REPEATS_MAX
-    ):
-        raise UserError(f"name: the pattern could be costly: no repeated groups, at most {REPEATS_MAX} repetitions")
-    return pattern
+        patterns.check(text, patterns.ASKED_MAX)
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from None
 
 
 def arrange(shapes: Iterable[Shape], wanted: Wanted) -> list[Shape]:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coterie.log import facts_of
+from coterie.logs import facts_of
 
 FACT_MAX = 500
 """Characters that are kept of a fact, or of what happened."""

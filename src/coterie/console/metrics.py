@@ -14,9 +14,10 @@ from typing import Final
 from coterie import __version__
 from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
+from coterie.broker.leases import Lease
 from coterie.broker.queue import Queue
 from coterie.broker.store import LogStore
-from coterie.cluster.core import Core
+from coterie.cluster.member import Member
 from coterie.cluster.status import CATCHING_UP, IN_STEP, JOINING, LOST
 from coterie.console.context import Context, sliced
 from coterie.console.exposition import Exposition, Kind, Labels, Number, labelled
@@ -63,8 +64,17 @@ TRAFFIC: Final = (
     ("rabbitmq_channel_messages_unroutable_dropped_total", "Dropped as unroutable", "dropped"),
     ("rabbitmq_channel_get_empty_total", "basic.get that found nothing", "get_empty"),
     ("rabbitmq_channel_messages_acked_total", "Acknowledged on a channel", "acked"),
-    ("coterie_channel_messages_delivered_total", "Delivered to consumers, acknowledging or not", "delivered"),
-    ("coterie_channel_messages_got_total", "Got with basic.get", "got"),
+    ("rabbitmq_channel_messages_delivered_ack_total", "Delivered to consumers that acknowledge", "delivered"),
+    ("rabbitmq_channel_messages_delivered_total", "Delivered to consumers that do not acknowledge", "delivered_no_ack"),
+    ("rabbitmq_channel_messages_redelivered_total", "Delivered again", "redelivered"),
+    ("rabbitmq_channel_get_ack_total", "Got with basic.get, to be acknowledged", "got"),
+    ("rabbitmq_channel_get_total", "Got with basic.get, without acknowledgement", "got_no_ack"),
+)
+CHANNEL_GAUGES: Final[Sequence[tuple[str, str, Callable[[Channel], int]]]] = (
+    ("consumers", "Consumers on a channel", lambda channel: len(channel.consumers)),
+    ("messages_unacked", "Delivered and not acknowledged yet", lambda channel: channel.unsettled.count),
+    ("messages_unconfirmed", "Published and not confirmed yet", lambda channel: channel.unconfirmed),
+    ("messages_uncommitted", "Published in a transaction that goes on", lambda channel: channel.uncommitted),
 )
 
 
@@ -92,7 +102,7 @@ async def collect(context: Context, per_object: bool) -> str:
         [({"rabbitmq_version": __version__, "product_name": "Coterie", "product_version": __version__}, 1)],
     )  # fmt: skip
     # Dashboards choose a cluster by this, so its nodes must say the same.
-    cluster = context.name if context.core is None else context.core.status().cluster or context.name
+    cluster = context.name if context.member is None else context.member.status().cluster or context.name
     out.family(
         "rabbitmq_identity_info", "gauge", "Node & cluster identity info",
         [({"rabbitmq_node": context.name, "rabbitmq_cluster": cluster, "rabbitmq_cluster_permanent_id": cluster}, 1)],
@@ -125,6 +135,9 @@ async def collect(context: Context, per_object: bool) -> str:
         traffic = context.amqp.traffic
         for metric, help, name in TRAFFIC:
             out.one(metric, "counter", help, getattr(traffic, name))
+        channels = context.channels()
+        for name, help, of_channel in CHANNEL_GAUGES:
+            out.one(f"rabbitmq_channel_{name}", "gauge", help, sum(map(of_channel, channels)))
     return out.text()
 
 
@@ -136,8 +149,8 @@ def _own(context: Context, out: Exposition) -> None:
     links = [] if context.links is None else [link.status() for link in context.links.links]
     for name, kind, help, read in LINK_METRICS:
         out.family(f"coterie_replication_{name}", kind, help, (({"to": link.to}, read(link)) for link in links))
-    if context.core is not None:
-        _cluster(context.core, out)
+    if context.member is not None:
+        _cluster(context.member, out)
     store = context.store
     if isinstance(store, LogStore):
         writer = store.writer
@@ -149,13 +162,13 @@ def _own(context: Context, out: Exposition) -> None:
         out.one("coterie_store_bytes", "gauge", "Size of the log on disk", sum(each.size for each in segments))
 
 
-def _cluster(core: Core, out: Exposition) -> None:
+def _cluster(member: Member, out: Exposition) -> None:
     """As this node sees it. Whoever is not in step itself does not know who is."""
-    status = core.status()
+    status = member.status()
     states = Counter(member.state for member in status.members)
     for name, help, value in (
         ("serves", "is 1 while clients may come in: this node is in step, or catches up, and a majority is there",
-         int(core.serves and not status.why)),
+         int(member.replica.serves and not status.why)),
         ("voters", "Members whose majority decides", len(status.voters)),
         ("voters_lost", "Voters that are not in the view", sum(m.voter and m.state == LOST for m in status.members)),
         ("members", "Members of this node's view", sum(m.incarnation is not None for m in status.members)),
@@ -181,6 +194,14 @@ def _queue_metric(name: str) -> str:
     return f"{'coterie' if name in OWN_GAUGES else 'rabbitmq'}_queue_{name}"
 
 
+LEASE_GAUGES: Final[Sequence[tuple[str, str, Callable[[Lease], Number]]]] = (
+    ("lag", "Messages that the reader of a lease has not retired: those that it holds, and those that are ready",
+     lambda lease: lease.lag),
+    ("messages", "Messages that a lease holds", lambda lease: lease.count),
+    ("idle_seconds", "Time since a lease was used, as far as this node knows", lambda lease: int(lease.idle)),
+)  # fmt: skip
+
+
 async def _each(context: Context, out: Exposition) -> None:
     queues = [
         (queue, labelled({"vhost": queue.vhost.name, "queue": queue.name})) async for queue in sliced(context.queues())
@@ -192,9 +213,15 @@ async def _each(context: Context, out: Exposition) -> None:
         samples = ((labels, getattr(queue.counters, counter)) for queue, labels in queues)
         out.family(metric, "counter", help, samples)
         await asyncio.sleep(0)
-    connections = context.connections()
-    _of_connections(connections, out)
-    _of_channels([channel for each in connections for channel in each.channels.values()], out)
+    leases = [
+        (lease, labelled({"vhost": queue.vhost.name, "queue": queue.name, "lease": lease.name}))
+        async for queue in sliced(context.queues())
+        for lease in queue.leases
+    ]
+    for name, help, measure in LEASE_GAUGES:
+        out.family(f"coterie_lease_{name}", "gauge", help, ((labels, measure(lease)) for lease, labels in leases))
+    _of_connections(context.connections(), out)
+    _of_channels(context.channels(), out)
 
 
 def _of_connections(connections: list[Connection], out: Exposition) -> None:
@@ -213,9 +240,8 @@ def _of_channels(channels: list[Channel], out: Exposition) -> None:
     def each(read: Callable[[Channel], Number]) -> Iterable[tuple[Labels, Number]]:
         return (({"channel": channel.name}, read(channel)) for channel in channels)
 
-    out.family("rabbitmq_channel_consumers", "gauge", "Consumers on a channel", each(lambda c: len(c.consumers)))
-    unacked = each(lambda channel: channel.unsettled.count)
-    out.family("rabbitmq_channel_messages_unacked", "gauge", "Delivered and not acknowledged yet", unacked)
+    for name, help, read in CHANNEL_GAUGES:
+        out.family(f"rabbitmq_channel_{name}", "gauge", help, each(read))
     prefetch = each(lambda channel: channel.prefetch_all)
     out.family("rabbitmq_channel_prefetch", "gauge", "Limit of all consumers on a channel together", prefetch)
     for metric, help, field in TRAFFIC:

@@ -17,8 +17,10 @@ PROTOCOL: Final = {"protocol": "amqp091"}
 def limits(context: Context, process: Process, out: Exposition) -> None:
     """What there is of memory, disk and sockets until publishers are blocked, or nobody comes in any more."""
     high, memory = context.broker.settings.memory_high, process.memory
-    # Publishers are blocked by the bodies in memory. Dashboards take what the process uses from this.
-    most = None if memory is None or not high else memory + max(0, high - context.broker.resident)
+    # Publishers are blocked by messages in memory, or by the process. Dashboards take what the process uses from this.
+    most = None
+    if memory is not None and high:
+        most = min(memory + max(0, high - context.broker.counted_memory), context.broker.process_limit)
     out.one("rabbitmq_resident_memory_limit_bytes", "gauge", "Memory in bytes that blocks publishers", most)
     reserve = context.store.settings.reserve_bytes if isinstance(context.store, LogStore) else None
     out.one("rabbitmq_disk_space_available_limit_bytes", "gauge", "Free disk space low watermark in bytes", reserve)
@@ -31,8 +33,8 @@ def limits(context: Context, process: Process, out: Exposition) -> None:
 def objects(context: Context, out: Exposition) -> None:
     connections, queues = context.connections(), context.queues()
     consumers = sum(len(queue.consumers) for queue in queues)
-    channels = sum(len(each.channels) for each in connections)
-    own = [channel for each in connections for channel in each.channels.values()]
+    own = context.channels()
+    channels = len(own)
     for name, help, value in (
         ("publishers", "Channels that have published", sum(channel.traffic.published > 0 for channel in own)),
         ("consumers", "Consumers of this node's clients", sum(len(channel.consumers) for channel in own)),
@@ -92,6 +94,7 @@ def went_through(context: Context, queues: Counters, out: Exposition) -> None:
         ("messages_exhausted", "Messages given back more often than allowed", queues.exhausted),
         ("messages_purged", "Messages purged", queues.purged),
         ("messages_lost", "Messages that the disk did not give back", queues.lost),
+        ("audit_lines_lost", "Lines of the audit log that the disk did not take", context.broker.audit.lost),
         ("connections_accepted", "Connections since the start", context.amqp.accepted),
         ("connections_turned_away", "Connections that were too many", context.amqp.turned_away),
     ):

@@ -1,8 +1,8 @@
 """The console's front door: aiohttp, inside the node's own loop.
 
-Promises: nobody is answered without logging in, but for metrics, probes and the page's own files; a browser's request
-that another site made changes nothing; bodies and requests are bounded; every error is JSON, {"error", "reason"}, and
-no error takes the node along.
+Promises: nobody is answered without logging in, but for the page's own files; a browser's request that another site
+made changes nothing; connections (`door`), requests (`seats`) and bodies (`bodies`) are bounded, and narrowly so before
+a login; every error is JSON, {"error", "reason"}, and no error takes the node along.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 import ipaddress
+import logging
 import ssl
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,36 +20,21 @@ from typing import Final
 
 from aiohttp import web
 
+from coterie.addresses import is_loopback
 from coterie.amqp.codes import ACCESS_REFUSED, NAMES, NOT_FOUND, RESOURCE_LOCKED
+from coterie.auditlog.log import REFUSED
 from coterie.broker.leases import Gone
-from coterie.broker.users import TAGS, User, is_loopback
-from coterie.console import (
-    api_access,
-    api_broker,
-    api_clients,
-    api_cluster,
-    api_features,
-    api_health,
-    api_leases,
-    api_live,
-    api_log,
-    api_messages,
-    api_parameters,
-    api_policies,
-    api_replication,
-    api_session,
-    api_streams,
-    api_tracing,
-    api_wiring,
-    metrics,
-)
-from coterie.console.ask import Ask, Handler, Refused, answer, text_of
+from coterie.broker.users import TAGS, User, claimed_name
+from coterie.console import api_session, api_streams, audited, bodies, metrics
+from coterie.console.ask import MONITORING, Ask, Handler, Refused, answer, required, text_of
 from coterie.console.assets import Assets
 from coterie.console.context import Context, Late
-from coterie.console.probes import PROBES
+from coterie.console.door import Door, Guest
+from coterie.console.routes import ALWAYS, ROUTES
+from coterie.console.seats import Seat, Seats
 from coterie.console.sessions import TOKEN, Session, proves
 from coterie.errors import CoterieError, ProtocolError, UserError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Endpoint
 
 log = Log(__name__)
@@ -64,8 +50,20 @@ HEADERS: Final = {
 STATUSES: Final = {ACCESS_REFUSED: 403, NOT_FOUND: 404, RESOURCE_LOCKED: 409}
 """By reply code; every other one is a bad request."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+FIELD_MAX: Final = 8190
+"""Bytes of a header, without a token."""
+LOGIN_TOLD: Final = 3600.0
+"""Seconds after which it is told again that a user logs in by HTTP from the same host."""
+LOGINS_SEEN: Final = 10_000
 SHUTDOWN: Final = 5.0
 """Seconds that requests have to end when the node stops."""
+LINGER: Final = 2.0
+"""Seconds that the rest of a body is read for after the answer, so that whoever sends it reads that."""
+SEAT: Final = web.RequestKey("seat", Seat)
+_SILENT: Final = logging.getLogger("coterie.console.aiohttp")
+"""A request that is no HTTP would be logged with a traceback, by anybody who can reach the port."""
+_SILENT.setLevel(logging.CRITICAL + 1)
+Decided = Callable[[User | ProtocolError], None]
 Plain = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -77,78 +75,67 @@ class Console:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._answering = 0
         self._watching: asyncio.Task[None] | None = None
-        self._listeners: list[asyncio.Server] = []
+        self.door = Door(context.settings)
+        self._seats = Seats(context.settings)
+        self._logins = RecentLogins()
 
         @web.middleware
         async def guard(request: web.Request, handler: Plain) -> web.StreamResponse:
             return await self._guard(request, handler)
 
-        app = web.Application(client_max_size=context.settings.body_max, middlewares=[guard])
-        routes = [
-            *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
-            *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES, *api_log.ROUTES,
-            *api_tracing.ROUTES, *api_health.ROUTES, *api_parameters.ROUTES, *api_features.ROUTES,
-        ]  # fmt: skip
-        for method, path, handler in (*routes, *api_live.routes(routes)):
+        app = web.Application(middlewares=[guard])
+        for method, path, handler in ROUTES:
             _add(app, method, path, self._logged_in(handler))
-        for method, path, handler in (*api_cluster.ROUTES, *api_session.ROUTES):
+        for method, path, handler in ALWAYS:
             _add(app, method, path, self._logged_in(handler, always=True))
         _add(app, "POST", "/api/session", self._begin_session)
+        _add(app, "GET", "/api/auth", self._how_to_log_in)
         assets = Assets()
         _add(app, "GET", "/", assets.page)
         _add(app, "GET", "/static/{path:.+}", assets.file)
-        for path, per_object in (("/metrics", False), ("/metrics/per-object", True)):
-            _add(app, "GET", path, self._metrics(per_object))
-        for path, probe in PROBES:
-            _add(app, "GET", path, self._probe(probe))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=75.0)
+        for path, show in (("/metrics", _metrics), ("/metrics/per-object", _metrics_per_object)):
+            _add(app, "GET", path, self._logged_in(show))
+        # Packed bodies are unpacked by `bodies`, after a login; deadlines are the door's.
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=SHUTDOWN, keepalive_timeout=context.settings.idle_timeout,
+            lingering_time=LINGER, auto_decompress=False, logger=_SILENT,
+            max_field_size=FIELD_MAX + 2 * context.users.token_max,  # also in base64, as a password
+        )  # fmt: skip
 
-    async def start(self, endpoints: Sequence[Endpoint], tls: ssl.SSLContext | None = None) -> None:
+    async def start(
+        self,
+        endpoints: Sequence[Endpoint],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        admits: Callable[[str], bool] = lambda host: True,
+    ) -> None:
         """On all of them, and on one port: if that is to be a free one, the first decides. Raises UserError if one
-        cannot be had."""
+        cannot be had. `tls`: the context of a connection that comes now; `admits`: whether one may come from there."""
         await self._runner.setup()
         self.context.logbook.open()
+        server = self._runner.server
+        assert server is not None
         port = 0
         for at in endpoints:
             try:
-                port = await self._listen(at.host, at.port or port, tls)
-            except OSError as error:
+                bound = self.door.listen(Endpoint(at.host, at.port or port), server, tls, admits)
+            except UserError as error:
                 if not at.port and port:
                     log.info("a port that was free is not free there", host=at.host, port=port)
                     continue
                 self.context.logbook.close()
-                self._close_listeners()
+                self.door.close()
                 await self._runner.cleanup()
-                why = error.strerror or str(error)
-                raise UserError(f"listen.console: {at} cannot be had: {why.lower()}") from None
+                raise UserError(f"listen.console: {error}") from None
+            if not port:
+                self.endpoint = bound
+            port = bound.port
+            log.info("listening for HTTP" if tls is None else "listening for HTTPS", at=bound)
         self._watching = asyncio.get_running_loop().create_task(self.context.watch())
-
-    async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        listener = await asyncio.get_running_loop().create_server(self._accept, host, port, ssl=tls)
-        bound = listener.sockets[0].getsockname()
-        at = Endpoint(str(bound[0]), int(bound[1]))
-        if not self._listeners:
-            self.endpoint = at
-        self._listeners.append(listener)
-        log.info("listening for HTTP" if tls is None else "listening for HTTPS", at=at)
-        return at.port
-
-    def _close_listeners(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-
-    def _accept(self) -> asyncio.BaseProtocol:
-        server = self._runner.server
-        assert server is not None
-        if len(server.connections) >= self.context.settings.connections_max:
-            return TurnedAway()
-        return server()
 
     async def stop(self) -> None:
         """Requests that are being answered are, within a few seconds."""
-        self._close_listeners()
+        self.door.close()
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
@@ -159,22 +146,28 @@ class Console:
     # Every request.
 
     async def _guard(self, request: web.Request, handler: Plain) -> web.StreamResponse:
-        self._answering += 1
+        guest = self.door.guest(request)
+        if guest is not None:
+            guest.began()
         try:
-            response = await self._answered(request, handler)
+            response = await self._answered(request, handler, guest)
         finally:
-            self._answering -= 1
+            if guest is not None:
+                guest.ended()
         if not response.prepared:
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
         return response
 
-    async def _answered(self, request: web.Request, handler: Plain) -> web.StreamResponse:
+    async def _answered(self, request: web.Request, handler: Plain, guest: Guest | None) -> web.StreamResponse:
         try:
-            if self._answering > self.context.settings.requests_max:
-                raise Refused(503, "too_many_requests", "too many requests are being answered (requests_max)")
             self._check_origin(request)
-            return await handler(request)
+            give_up = _nothing if guest is None else guest.end
+            seat = request[SEAT] = self._seats.take(peer_of(request).host, give_up)
+            try:
+                return await handler(request)
+            finally:
+                self._seats.leave(seat)
         except Refused as refused:
             response = _error(refused.status, refused.error, refused.reason)
             if refused.status == 401 and not _from_script(request):
@@ -238,61 +231,112 @@ class Console:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             user, session = await self._who(request)
+            self._take_place(request, user)
             why = "" if always or request.method in SAFE else self.context.amqp.unavailable()
             if why:
                 raise Refused(503, "unavailable", f"this broker does not serve now: {why}")
-            return await handler(Ask(self.context, request, user, session))
+            ask = Ask(self.context, request, user, session, peer_of(request).host)
+            try:
+                response = await handler(ask)
+            except Exception as error:
+                audited.failed(ask, error)
+                raise
+            audited.succeeded(ask, response.status)
+            return response
 
         return handle
 
     async def _who(self, request: web.Request) -> tuple[User, Session | None]:
-        """By the page's cookie, or by name and password."""
+        """By the page's cookie, by a token, or by name and password."""
         found = self.context.sessions.find(request.cookies, peer_of(request).host)
         if found is None:
-            credentials = _credentials(request.headers.get("Authorization", ""))
+            header = request.headers.get("Authorization", "")
+            token, credentials = _token(header), _credentials(header)
+            if token is not None:
+                return await self._login_token(request, token), None
             if credentials is None:
-                raise Refused(401, "not_authorized", "log in with a user's name and password")
+                raise Refused(401, "not_authorized", "log in with a user's name and password, or with a token")
             return await self._login(request, credentials), None
         user, session = found
         if request.method not in SAFE and not proves(session, request.headers.get(TOKEN, "")):
+            text = f"{request.method} {request.path}: no token of this login"
+            self.context.broker.audit.record("access.refused", user.name, peer_of(request).host, "http", REFUSED, text)
             raise Refused(403, "access_refused", f"the header {TOKEN} is not the one of this login: load the page anew")
         _let_in(user)
         return user, session
 
     async def _begin_session(self, request: web.Request) -> web.StreamResponse:
-        nobody = Ask(self.context, request, User("", None))
-        body = await nobody.body("name", "password")
-        name, password = text_of(body, "name"), text_of(body, "password")
-        credentials = f"{name}\0{password}".encode("utf-8", "surrogateescape")
-        user = await self._login(request, credentials)
+        seconds = self.context.settings.body_timeout / 2
+        most = bodies.LOGIN_MAX + self.context.users.token_max
+        body = bodies.parsed(await bodies.read(request, most, seconds, packed=False))
+        if "token" in body:
+            user = await self._login_token(request, text_of(body, "token").strip().encode("utf-8", "replace"))
+        else:
+            required(body, "name", "password")
+            name, password = text_of(body, "name"), text_of(body, "password")
+            user = await self._login(request, f"{name}\0{password}".encode("utf-8", "surrogateescape"))
+        self._take_place(request, user)
         return api_session.begin(Ask(self.context, request, user), self.context.sessions, peer_of(request).host)
 
+    def _take_place(self, request: web.Request, user: User) -> None:
+        """Among those who have logged in. Raises Refused."""
+        self._seats.logged_in(request[SEAT], user.name)
+        guest = self.door.guest(request)
+        if guest is not None:
+            self.door.logged_in(guest)
+
+    async def _how_to_log_in(self, request: web.Request) -> web.StreamResponse:
+        """For the page, before anybody has logged in; RabbitMQ's tools ask for it too."""
+        tokens = self.context.users.tokens
+        shown = {} if tokens is None else {f"oauth_{name}": value for name, value in tokens.shown.items()}
+        return answer({"oauth_enabled": tokens is not None, **shown})
+
     async def _login(self, request: web.Request, credentials: bytes) -> User:
+        users, peer, response = self.context.users, peer_of(request), b"\0" + credentials
+        claimed = claimed_name("PLAIN", response, None)
+        return await self._decided(peer, claimed, lambda done: users.login("PLAIN", response, peer, None, done))
+
+    async def _login_token(self, request: web.Request, token: bytes) -> User:
+        users, peer = self.context.users, peer_of(request)
+        return await self._decided(peer, "", lambda done: users.login_token(token, peer, done), token=True)
+
+    async def _decided(
+        self, peer: Endpoint, claimed: str, login: Callable[[Decided], None], token: bool = False
+    ) -> User:
+        """Who it is that logs in. Raises Refused."""
         future: asyncio.Future[User | ProtocolError] = asyncio.get_running_loop().create_future()
-
-        def decided(result: User | ProtocolError) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        self.context.users.login("PLAIN", b"\0" + credentials, peer_of(request), None, decided)
-        user = await future
+        login(lambda result: None if future.done() else future.set_result(result))
+        user, audit = await future, self.context.broker.audit
         if isinstance(user, ProtocolError):
+            audit.record("login.refused", claimed, peer.host, "http", REFUSED, token=token or None)
             raise Refused(401, "not_authorized", "Login failed")
-        _let_in(user)
+        try:
+            _let_in(user)
+        except Refused as error:
+            audit.record("login.refused", user.name, peer.host, "http", REFUSED, error.reason, token=user.token)
+            raise
+        if self._logins.is_new(user, peer.host, self.context.runtime.now()):
+            audit.record("login.accepted", user.name, peer.host, "http", token=user.token)
         return user
 
-    def _metrics(self, per_object: bool) -> Plain:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            text = await metrics.collect(self.context, per_object)
-            return web.Response(body=text.encode("utf-8", "replace"), headers={"Content-Type": metrics.CONTENT_TYPE})
 
-        return handle
+def _nothing() -> None:
+    """The connection is gone."""
 
-    def _probe(self, probe: Callable[[Context], web.Response]) -> Plain:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            return probe(self.context)
 
-        return handle
+async def _metrics(ask: Ask) -> web.Response:
+    return await _measured(ask, per_object=False)
+
+
+async def _metrics_per_object(ask: Ask) -> web.Response:
+    """With names of queues and clients."""
+    return await _measured(ask, per_object=True)
+
+
+async def _measured(ask: Ask, per_object: bool) -> web.Response:
+    ask.require(MONITORING)
+    text = await metrics.collect(ask.context, per_object)
+    return web.Response(body=text.encode("utf-8", "replace"), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
 def _add(app: web.Application, method: str, path: str, handler: Plain) -> None:
@@ -313,12 +357,19 @@ def _from_script(request: web.Request) -> bool:
     return request.headers.get("Sec-Fetch-Dest") == "empty" or "X-Requested-With" in request.headers
 
 
-class TurnedAway(asyncio.Protocol):
-    """A connection too many."""
+class RecentLogins:
+    """Who comes with name and password, or a token, logs in with every request: that is told once in a while."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, bool | None, str], float] = {}
+
+    def is_new(self, user: User, host: str, now: float) -> bool:
+        key = user.name, user.token, host
+        last = self._seen.pop(key, None)
+        self._seen[key] = now if last is None or now - last >= LOGIN_TOLD else last
+        while len(self._seen) > LOGINS_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return self._seen[key] == now
 
 
 def peer_of(request: web.Request) -> Endpoint:
@@ -326,6 +377,11 @@ def peer_of(request: web.Request) -> Endpoint:
     if not peer:
         raise Refused(400, "bad_request", "the connection is gone")
     return Endpoint(str(peer[0]), int(peer[1]))
+
+
+def _token(header: str) -> bytes | None:
+    scheme, _, text = header.partition(" ")
+    return text.strip().encode("utf-8", "replace") if scheme.lower() == "bearer" else None
 
 
 def _credentials(header: str) -> bytes | None:

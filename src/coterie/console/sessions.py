@@ -2,8 +2,9 @@
 
 A session is known by 32 random bytes in a cookie that no script can read and no other site can make the browser send.
 What changes something must bring the session's token besides, which only the page was told. A session belongs to the
-address that it was begun from. It ends when its user logs out, is deleted or gets another password, when it was not
-used for a while, and when it is old. Only digests are kept: who reads this memory still has no cookie.
+address that it was begun from. It ends when its user logs out, is deleted or gets another password, when the token it
+was begun with expires, when it was not used for a while, and when it is old. Only digests are kept: who reads this
+memory still has no cookie.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Session:
     token: str
     began: float
     used: float
+    bearer: User | None = None
+    """Whom the token describes that it was begun with; None: a user that is stored."""
 
 
 class Sessions:
@@ -58,7 +61,9 @@ class Sessions:
         self._sweep(now)
         while len(self._sessions) >= self._settings.sessions_max:
             del self._sessions[next(iter(self._sessions))]
-        session = self._sessions[_digest(secret)] = Session(user.name, user.password, host, token, now, now)
+        bearer = user if user.expires is not None else None
+        session = Session(user.name, user.password, host, token, now, now, bearer)
+        self._sessions[_digest(secret)] = session
         return secret, session
 
     def find(self, cookies: Mapping[str, str], host: str) -> tuple[User, Session] | None:
@@ -67,8 +72,9 @@ class Sessions:
         session = self._sessions.get(key)
         if session is None or session.host != host:
             return None
-        user, now = self._users.get(session.user), self._runtime.now()
-        if user is None or user.password != session.password or self._over(session, now):
+        user, now = session.bearer or self._users.get(session.user), self._runtime.now()
+        away = not self._users.may_come_from(session.user, host)
+        if user is None or away or user.password != session.password or self._over(session, now):
             del self._sessions[key]
             return None
         session.used = now
@@ -79,7 +85,9 @@ class Sessions:
         self._sessions.pop(_digest(cookies.get(self.cookie, "")), None)
 
     def _over(self, session: Session, now: float) -> bool:
-        settings = self._settings
+        settings, bearer = self._settings, session.bearer
+        if bearer is not None and bearer.expires is not None and bearer.expires <= self._runtime.wall():
+            return True
         return now - session.used >= settings.session_idle or now - session.began >= settings.session_max
 
     def _sweep(self, now: float) -> None:

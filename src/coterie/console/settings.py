@@ -12,8 +12,32 @@ class ConsoleSettings:
     """What is served over HTTP, and how much of it at a time."""
 
     body_max: int = setting(16 << 20, "largest body of a request: a message, definitions", unit="bytes", minimum=1024)
-    connections_max: int = setting(1_000, "connections that clients of the console may have open", minimum=1)
-    requests_max: int = setting(100, "requests that are being answered; more get 503", minimum=1)
+    connections_max: int = setting(
+        1_000, "open connections; one more closes the oldest without a login of the address with most", minimum=1
+    )
+    address_connections_max: int = setting(
+        250, "those without a login of one address, or IPv6 network of 64 bits; one more closes the oldest", minimum=1
+    )
+    requests_max: int = setting(100, "requests of users that are being answered; more get 503", minimum=1)
+    user_requests_max: int = setting(75, "those of one user; more get 429", minimum=1)
+    unknown_requests_max: int = setting(
+        64,
+        "requests without a login that are being answered, logins among them; one more ends the oldest of the address "
+        "with most",
+        minimum=1,
+    )
+    address_unknown_requests_max: int = setting(16, "those of one address; more get 429", minimum=1)
+    head_timeout: float = setting(
+        10.0, "time for a TLS handshake, for the head of a request, and until a first one begins", unit="s", minimum=0.1
+    )
+    body_timeout: float = setting(30.0, "time for the body of a request; a login has half of it", unit="s", minimum=0.1)
+    idle_timeout: float = setting(
+        75.0, "time that a connection by which somebody logged in stays open without a request", unit="s", minimum=0.1
+    )
+    probe_connections_max: int = setting(
+        64, "connections to listen.probes; one more closes the oldest of the address with most", minimum=2
+    )
+    probe_timeout: float = setting(5.0, "time for a probe, from connect to the end", unit="s", minimum=0.1)
     answer_timeout: float = setting(
         30.0, "time that a change may take to become durable; then the answer is 503", unit="s", minimum=0.1
     )
@@ -42,6 +66,10 @@ class ConsoleSettings:
         0.2, "part of the node's time for readers of streams together, while it has other things to do", minimum=0.01
     )
     stream_readers_max: int = setting(32, "bulk reads that are being answered; more get 503", minimum=1)
+    stream_waiters_max: int = setting(
+        32, "readers of streams whose answers wait for messages; more are answered at once", minimum=0
+    )
+    stream_wait_max: float = setting(30.0, "time that such an answer waits at most", unit="s", minimum=0)
     stream_patience: float = setting(
         1.0, "time that a bulk read waits until this node has come as far as it was asked for", unit="s", minimum=0
     )

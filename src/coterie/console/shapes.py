@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Final
 from urllib.parse import quote, quote_plus
 
+from coterie import patterns
 from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
 from coterie.amqp.subscription import Subscription
@@ -23,7 +24,8 @@ from coterie.broker.specs import Binding
 from coterie.broker.users import User
 from coterie.broker.vhost import Vhost
 from coterie.cluster.consumers import Peer, Subscriber
-from coterie.cluster.homes import name_of_home
+from coterie.cluster.local_queues import name_of_home
+from coterie.cluster.member import Member
 from coterie.cluster.status import replicas
 from coterie.console.context import Context, queue_key, read_connection, read_queue, read_traffic
 from coterie.console.listing import Shape
@@ -38,7 +40,7 @@ VHOST_LIMITS: Final = "vhost-limits"
 """Components that parameters belong to."""
 LIMITS_NAME: Final = "limits"
 """A vhost has one parameter with its limits, and it is called so."""
-CARRIED: Final = ("publish", "confirm", "return_unroutable", "deliver", "get", "get_empty", "ack")
+CARRIED: Final = ("publish", "confirm", "return_unroutable", "get_empty", *COUNTED[1:])
 """And of what `read_traffic` reads."""
 
 
@@ -67,11 +69,12 @@ def stats(names: tuple[str, ...], reading: Reading, rates: tuple[float, ...]) ->
     return shape
 
 
-def counted(reading: Reading, rates: tuple[float, ...]) -> Shape:
-    """`message_stats` of queues, with the sum of everything that was given to somebody."""
-    shape = stats(COUNTED, reading, rates)
-    shape["deliver_get"] = sum(reading[1:5])
-    shape["deliver_get_details"] = {"rate": round(sum(rates[1:5]), 2)}
+def counted(reading: Reading, rates: tuple[float, ...], names: tuple[str, ...] = COUNTED) -> Shape:
+    """`message_stats`, with the sum of everything that was given to somebody. `names`: of what was read."""
+    shape = stats(names, reading, rates)
+    given = slice(names.index("deliver"), names.index("redeliver"))
+    shape["deliver_get"] = sum(reading[given])
+    shape["deliver_get_details"] = {"rate": round(sum(rates[given]), 2)}
     return shape
 
 
@@ -115,22 +118,26 @@ def queue_keys(context: Context) -> dict[str, Callable[[Queue], float]]:
         "messages": lambda queue: len(queue.entries), "messages_ready": lambda queue: queue.ready,
         "messages_unacknowledged": lambda queue: queue.unacked, "message_bytes": lambda queue: queue.bytes,
         "consumers": lambda queue: len(queue.consumers),
-        "replicas": lambda queue: 1 if context.core is None else replicas(context.core, queue),
+        "replicas": lambda queue: 1 if context.member is None else _replicas(context.member, queue),
         "message_stats.publish_details.rate": rate(0),
         "message_stats.deliver_get_details.rate": rate(1, 2, 3, 4), "message_stats.ack_details.rate": rate(6),
     }  # fmt: skip
 
 
+def _replicas(member: Member, queue: Queue) -> int:
+    return replicas(member.replica, member.applier, queue)
+
+
 def _where(context: Context, queue: Queue) -> Shape:
     """Who gives out its messages, and on how many of the brokers they all are."""
-    core, home = context.core, name_of_home(queue) or None
-    if core is None:
+    member, home = context.member, name_of_home(queue) or None
+    if member is None:
         return {"owner": context.name, "replicas": 1, "replicas_wanted": 1}
-    owners = core.handler.owners
+    owners = member.applier.owners
     owner = None if owners is None or home is not None else owners.of(queue).owner
     return {
-        "owner": home or (None if owner is None else owner.address.name), "replicas": replicas(core, queue),
-        "replicas_wanted": 1 if home is not None else max(len(core.voters), len(core.members)),
+        "owner": home or (None if owner is None else owner.address.name), "replicas": _replicas(member, queue),
+        "replicas_wanted": 1 if home is not None else max(len(member.replica.voters), len(member.replica.members)),
     }  # fmt: skip
 
 
@@ -139,6 +146,7 @@ def queue_detail(context: Context, queue: Queue) -> Shape:
     limits = queue.limits
     return queue_shape(context, queue) | {
         "consumer_details": [consumer_shape(consumer) for consumer in queue.consumers],
+        "lease_details": [lease.shape(pieces=False) for lease in queue.leases],
         "counters": queue.counters.as_dict(),
         "message_ids": None if queue.window is None else len(queue.window),
         "effective_limits": {
@@ -224,14 +232,13 @@ def connection_shape(context: Context, connection: Connection) -> Shape:
         "user_provided_name": properties.get("connection_name"),
         "recv_oct": reading[0], "recv_oct_details": {"rate": rates[0]},
         "send_oct": reading[1], "send_oct_details": {"rate": rates[1]},
-        "send_pend": connection.outbox.waiting, "message_stats": stats(CARRIED, reading[2:], rates[2:]),
+        "send_pend": connection.outbox.waiting, "message_stats": counted(reading[2:], rates[2:], CARRIED),
     }  # fmt: skip
 
 
 def channel_shape(context: Context, channel: Channel) -> Shape:
     connection, reading = channel.connection, read_traffic(channel.traffic)
     rates = context.samples.rates(context.runtime.now(), (connection.number, channel.number), reading)
-    confirms, transaction = channel.confirms, channel.transaction
     return {
         "name": channel.name, "number": channel.number, "node": context.name,
         "user": connection.user.name, "vhost": connection.vhost.name, "state": connection.shown_state,
@@ -240,11 +247,9 @@ def channel_shape(context: Context, channel: Channel) -> Shape:
         },
         "consumer_count": len(channel.consumers), "messages_unacknowledged": channel.unsettled.count,
         "prefetch_count": channel.prefetch, "global_prefetch_count": channel.prefetch_all,
-        "confirm": confirms is not None,
-        "messages_unconfirmed": 0 if confirms is None else confirms.published - confirms.confirmed,
-        "transactional": transaction is not None,
-        "messages_uncommitted": 0 if transaction is None else len(transaction.publishes),
-        "message_stats": stats(CARRIED, reading, rates),
+        "confirm": channel.confirms is not None, "messages_unconfirmed": channel.unconfirmed,
+        "transactional": channel.transaction is not None, "messages_uncommitted": channel.uncommitted,
+        "message_stats": counted(reading, rates, CARRIED),
     }  # fmt: skip
 
 
@@ -276,6 +281,7 @@ def user_shape(user: User) -> Shape:
         "tags": list(user.tags),
         "has_password": user.password is not None,
         "limits": user.limits,
+        "allow": user.allow.texts(),
     }
 
 
@@ -312,6 +318,13 @@ def policy_shape(vhost: Vhost, policy: Policy) -> Shape:
         "vhost": vhost.name, "name": policy.name, "pattern": policy.pattern, "apply-to": policy.apply_to,
         "definition": dict(policy.definition), "priority": policy.priority,
     }  # fmt: skip
+
+
+def with_problems(shape: Shape, *keys: str) -> Shape:
+    """A stored pattern that an older version took, and that fits nothing now, says so. Definitions do not: they must
+    be as others can read them."""
+    found = {key: problem for key in keys if (problem := patterns.problem(str(shape[key])))}
+    return shape | {"problems": found} if found else shape
 
 
 def parameter_shapes(vhost: Vhost) -> list[Shape]:

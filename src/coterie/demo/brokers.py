@@ -132,6 +132,7 @@ class Brokers:
         for number in range(count):
             arguments = [
                 "--amqp", f"127.0.0.1:{amqp[number]}", "--console", "127.0.0.1:0" if consoles else "",
+                "--probes", "",
                 "--bind", f"127.0.0.1:{self.between[number]}",
                 "--peers", peers, "--cluster-size", str(count), "--data", str(folder / f"node{number + 1}"), *more,
             ]  # fmt: skip

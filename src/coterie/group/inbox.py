@@ -96,6 +96,8 @@ class Inbox(Protocol):
     # In their order: batches, views, snapshots, states.
 
     def up(self, batch: list[Packet]) -> None:
+        if any(packet.proto != APP for packet in batch):
+            batch = self._ours(batch)
         if self.stack.trace.on:
             for packet in batch:
                 for part in packet.parts or (packet,):
@@ -108,6 +110,13 @@ class Inbox(Protocol):
             self._waiting.append(batch)
         else:
             self._keep(batch, self._awaited.buffer_max)
+
+    def _ours(self, batch: list[Packet]) -> list[Packet]:
+        """Without what is of a protocol that this stack does not have: no layer below has taken it for its own, nor
+        will any account for it."""
+        ours = [packet for packet in batch if packet.proto == APP]
+        self.count("unclaimed", len(batch) - len(ours))
+        return ours
 
     def _trace_delivery(self, packet: Packet) -> None:
         self.stack.trace.emit(

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from coterie.amqp.properties import Properties
 from coterie.amqp.tables import Table
 from coterie.broker.message import Message, make_message
+from coterie.broker.own_exchange import OwnExchange
 from coterie.broker.publish import Publish
 from coterie.broker.specs import TOPIC, ExchangeSpec
-from coterie.errors import ProtocolError
-from coterie.log import Log
 from coterie.trace import UNTRACED, Event
 
 if TYPE_CHECKING:
@@ -29,14 +28,12 @@ if TYPE_CHECKING:
     from coterie.runtime.base import Runtime, Timer
 
 EXCHANGE: Final = UNTRACED
-VHOST: Final = "/"
 DISK: Final = "synced"
 INTERVAL: Final = 0.25
 """Seconds after which lines go out, however few."""
 BATCH_BYTES: Final = 128 << 10
 UNDER_WAY: Final = 4
 """Batches that are published and not safe yet."""
-log = Log(__name__)
 
 
 class Batch(NamedTuple):
@@ -70,7 +67,6 @@ class EventStream:
         """Bytes of batches that wait."""
         self._under_way = 0
         self._timer: Timer | None = None
-        self._declaring = False
 
     def __call__(self, event: Event) -> None:
         line = event.to_json().encode() + b"\n"
@@ -100,7 +96,8 @@ class EventStream:
     # Publishing.
 
     def attach(self, runtime: Runtime, broker: Broker, serves: Callable[[], bool]) -> None:
-        self._runtime, self._broker, self._serves = runtime, broker, serves
+        spec = ExchangeSpec(EXCHANGE, TOPIC, durable=True)
+        self._runtime, self._exchange = runtime, OwnExchange(broker, serves, spec, self._switch_off)
 
     def start(self) -> None:
         self._look()
@@ -120,16 +117,10 @@ class EventStream:
         self._push()
 
     def _push(self) -> None:
-        if not self.on or not self._batches or not self._serves() or self._broker.blocked:
-            return
-        vhost = self._broker.vhosts.get(VHOST)
+        vhost = self._exchange.audience() if self.on and self._batches else None
         if vhost is None:
             return
-        exchange = vhost.exchanges.get(EXCHANGE)
-        if exchange is None:
-            self._declare()
-            return
-        while exchange.bindings and self._batches and self._under_way < UNDER_WAY:
+        while self._batches and self._under_way < UNDER_WAY:
             batch = self._batches.popleft()
             self.held -= len(batch.data)
             self.published += batch.last - batch.first + 1
@@ -141,19 +132,8 @@ class EventStream:
         if self._batches and self._under_way == 0:
             self._runtime.call_soon(self._push)
 
-    def _declare(self) -> None:
-        if self._declaring:
-            return
-        self._declaring = True
-
-        def done(error: ProtocolError | None) -> None:
-            self._declaring = False
-            if error is not None:
-                self.on = False
-                log.error("trace events cannot be published", exchange=EXCHANGE, error=error)
-
-        spec = ExchangeSpec(EXCHANGE, TOPIC, durable=True)
-        self._broker.vhosts[VHOST].declare_exchange(spec, False, done)
+    def _switch_off(self) -> None:
+        self.on = False
 
 
 def _message(batch: Batch) -> Message:

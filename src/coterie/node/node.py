@@ -10,44 +10,59 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from coterie.addresses import AllowList
 from coterie.amqp.server import Server
 from coterie.amqp.settings import AmqpSettings
+from coterie.auditlog.exchange import AuditExchange
+from coterie.auditlog.files import AuditFiles
+from coterie.auditlog.log import AuditLog
+from coterie.auditlog.settings import AuditSettings
 from coterie.broker.broker import Broker
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.storage import NullStore, Store
 from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import USER, Users, UserSettings
-from coterie.cluster.core import Core
-from coterie.cluster.drain import Drain
+from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
-from coterie.cluster.start import load_everything, make_channel
-from coterie.cluster.status import why_closed
+from coterie.cluster.start import make_channel
 from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
-from coterie.log import Log
+from coterie.group.members import Address
+from coterie.logs import Log
 from coterie.node.events import EventStream
+from coterie.node.group_port import GroupPort
 from coterie.node.naming import keep_name
+from coterie.node.security_checks import UNSAFE, findings
+from coterie.node.security_facts import Facts, facts_of, of_running
 from coterie.node.settings import ListenSettings, endpoint, hosts_of
+from coterie.oauth.settings import OauthSettings
 from coterie.replication.links import Links
 from coterie.replication.settings import ReplicationSettings
 from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
+from coterie.runtime.aio.certificates import CertificateWatch
 from coterie.runtime.aio.tls import Tls
 from coterie.runtime.base import Endpoint, TlsConfig
 from coterie.trace import Tracer
 
 if TYPE_CHECKING:
+    from coterie.console.context import Context
+    from coterie.console.probes import Probes
     from coterie.console.server import Console
 
 log = Log(__name__)
 T = TypeVar("T")
 
 LOCK = "node.lock"
+AUDIT_FOLDER = "audit"
+"""In the data folder."""
 STEP_TIMEOUT = 8.0
 """Seconds for each step of stopping: shut the console, close clients, leave the cluster, write what is not on disk."""
 END_TIMEOUT = 5.0
@@ -69,13 +84,10 @@ class NodeConfig:
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
-    bind: str = "127.0.0.1:7800"
-    """Where it listens for the others of its cluster."""
-    advertise: str = ""
-    """The host by which they reach it there; empty: that of `bind`."""
-    peers: tuple[str, ...] = ()
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    group_port: GroupPort = field(default_factory=lambda: GroupPort("127.0.0.1:7800"))
+    """Where it listens for the others of its cluster, where they are, and how that is protected."""
     group: str = "coterie"
-    secret: str = ""
     trace: Path | None = None
     """Folder that traces are written to; None: none are."""
     segments: Segments | None = None
@@ -83,32 +95,55 @@ class NodeConfig:
     trace_publish: str = "never"
     """Whether trace events are published: never, later or now."""
     trace_hold: int = 8 << 20
+    secret_file: str = ""
+    """Where the secret came from; empty: not from a file."""
+    guest: bool = True
+    """It is not the only thing in its process, so that the process's memory says nothing about it."""
+    oauth: OauthSettings = field(default_factory=OauthSettings)
+
+    def check(self) -> None:
+        """Whether its settings make sense together, without looking at anything else. Raises UserError."""
+        self.listen.check()
+        self.oauth.on()
 
 
 class Node:
     """One of them, inside a running event loop."""
 
     def __init__(self, config: NodeConfig) -> None:
+        config.check()
         self.config = config
+        self._transport = config.group_port.tcp() if config.cluster.size else {}
+        """What protects the port for the other brokers: first of all, for nothing may be open if it is not safe."""
         self._life = int(time.time() * 1000)
         """Its incarnation, in the group and in its trace."""
         wanted = config.trace_publish
         self.events = None if wanted == "never" else EventStream(config.trace_hold, wanted == "now")
         """Its trace as messages, if it may ever be."""
         self._trace = self._open_trace()
-        self.runtime = AioRuntime(config.name, disk_dir=config.data, trace=self._trace)
+        self.runtime = AioRuntime(config.name, disk_dir=config.data, trace=self._trace, guest=config.guest)
         store: Store = NullStore() if config.data is None else LogStore(self.runtime, config.store)
         self.store = store
-        self.core = Core(self.runtime, config.cluster) if config.cluster.size else None
+        us = Address(config.name, self._life)
+        self.member = Member(self.runtime, config.cluster, us) if config.cluster.size else None
         """None: it stands alone."""
-        self.broker = Broker(self.runtime, config.broker, store, self.core.interface if self.core else None)
+        self.audit = AuditLog(config.group, config.name, self._life, self.runtime.now, self.runtime.wall, config.audit)
+        self._audit_files = self._open_audit_files()
+        self._audit_exchange = AuditExchange(config.audit.hold) if config.audit.publish else None
+        self.audit.sinks += [sink for sink in (self._audit_files, self._audit_exchange) if sink is not None]
+        self.broker = Broker(self.runtime, config.broker, store, self.member.proposer if self.member else None)
+        self.broker.audit = self.audit
         self.users = Users(self.runtime, store, config.users)
         self.amqp = Server(self.runtime, self.broker, self.users, config.amqp)
         self.links = Links(self.broker, config.replication)
-        if self.core is not None:
-            self._join_up(self.core)
+        _check_certificates(self.links, config.replication)
+        if self.member is not None:
+            self._join_up(self.member)
         self.console: Console | None = None
         """None: it is shut, or aiohttp is not installed."""
+        self.probes: Probes | None = None
+        """None: it is shut."""
+        self.certificates = CertificateWatch(self.runtime, self.runtime.net.tls, config.listen.tls_reload)
         self._lock: int | None = None
         self._recovered = False
         self._draining: asyncio.Task[None] | None = None
@@ -124,18 +159,42 @@ class Node:
             return Tracer(config.group, config.name, self._life, events, *clocks)
         return None
 
-    def _join_up(self, core: Core) -> None:
-        config = self.config
+    def _open_audit_files(self) -> AuditFiles | None:
+        settings, data = self.config.audit, self.config.data
+        folder = Path(settings.folder) if settings.folder else None if data is None else data / AUDIT_FOLDER
+        if folder is None:
+            return None
+        return AuditFiles(folder, self.config.name, self._life, settings.segment_bytes, settings.segments_kept)
+
+    def _take_tokens(self) -> None:
+        """Logins with tokens, if there is an issuer. What they need is an extra."""
+        if not self.config.oauth.on():
+            return
+        try:
+            from coterie.oauth.fetching import check_ca
+            from coterie.oauth.logins import TokenLogins
+        except ModuleNotFoundError as error:
+            if error.name != "jwt":
+                raise
+            raise UserError("[oauth] needs PyJWT: pip install 'coterie[secure]', or leave the section out") from None
+        check_ca(self.config.oauth.ca)
+        tokens = self.users.tokens = TokenLogins(self.runtime, self.config.oauth)
+        tokens.start()
+
+    def _join_up(self, member: Member) -> None:
+        config, port = self.config, self.config.group_port
         channel = make_channel(
-            self.runtime, core, config.name, config.bind, config.peers, config.cluster, config.group, config.secret,
-            incarnation=self._life, advertise=config.advertise,
+            self.runtime, member, port.bind, port.peers, config.cluster, config.group,
+            tcp={"advertised_host": port.advertise, **self._transport},
         )  # fmt: skip
-        core.attach(self.broker, channel)
-        core.cut_off.append(self.amqp.close_all)
-        self.amqp.unavailable = lambda: why_closed(core)
+        member.attach(self.broker, channel)
+        member.cut_off.append(self.amqp.close_all)
+        member.head_counts.attach(self.amqp)
+        self.amqp.unavailable = member.why_closed
 
     async def start(self) -> None:
         """Raises CoterieError if it cannot."""
+        self._take_tokens()
         if self.config.data is not None:
             self._lock = lock(self.config.data)
             keep_name(self.config.data, self.config.name)
@@ -146,42 +205,62 @@ class Node:
         kept = [(key, record) for (kind, key), record in self.broker.records.items() if kind == USER]
         self.users.restore(kept)
         self.users.share(self.broker)
-        if self.core is not None:
-            await load_everything(self.core)
+        if self.member is not None:
+            await self.member.load()
         self.broker.deleting_vhost.append(lambda vhost: self.users.forget_vhost(vhost.name))
         listen = self.config.listen
-        if not (listen.amqp or listen.amqps):
-            raise UserError("listen.amqp and listen.amqps are both empty: no client could reach the node")
-        console = self._make_console() if listen.console else None  # loading it takes a moment: before clients come
+        allowed = {door: listen.allowed(door) for door in ("amqp", "amqps", "console")}
+        # Loading them takes a moment: before clients come.
+        console = self._make_console() if listen.console else None
+        probes = self._make_probes(console) if listen.probes else None
         if listen.amqp:
-            self._listen(listen.amqp, "listen.amqp")
+            self._listen(listen.amqp, "listen.amqp", allowed["amqp"])
         tls = listen.tls()
         if tls is not None:
-            self._listen(listen.amqps, "listen.amqps", tls)
+            self._listen(listen.amqps, "listen.amqps", allowed["amqps"], tls)
         if console is not None:
-            secure = listen.console_config()
-            context = None if secure is None else Tls().context(secure, server=True)
-            at = endpoint(listen.console, "listen.console")
-            await console.start([Endpoint(host, at.port) for host in hosts_of(at)], context)
+            secure, at = listen.console_config(), endpoint(listen.console, "listen.console")
+            context = None if secure is None else self._context_of(secure)
+            await console.start([Endpoint(host, at.port) for host in hosts_of(at)], context, allowed["console"].admits)
             self.closing.append(console.stop)
             self.console = console
             self._tell_where(console)
-        if self.core is not None:
-            await self.core.connect()
+        if probes is not None:
+            at = endpoint(listen.probes, "listen.probes")
+            probes.start([Endpoint(host, at.port) for host in hosts_of(at)])
+            self.closing.append(probes.stop)
+            self.probes = probes
+        self.certificates.start()
+        if self.member is not None:
+            await self.member.connect()
         self.links.start()
         if self.events is not None:
-            core = self.core
-            self.events.attach(self.runtime, self.broker, lambda: core is None or core.serves)
+            member = self.member
+            self.events.attach(self.runtime, self.broker, lambda: member is None or member.replica.serves)
             self.events.start()
+        if self._audit_exchange is not None:
+            member = self.member
+            self._audit_exchange.start(self.runtime, self.broker, lambda: member is None or member.replica.serves)
+        self.audit.start(self.runtime)
+        self.audit.record("node.started", "", "", "node")
+        for found in findings(await self.security()):
+            if found.severity == UNSAFE:
+                log.warning("unsafe", check=found.check, what=found.text, mend=found.mend)
         log.info("the node is up", name=self.config.name, data=self.config.data or "none")
 
-    def _listen(self, where: str, name: str, tls: TlsConfig | None = None) -> None:
+    def _context_of(self, secure: TlsConfig) -> Callable[[], ssl.SSLContext]:
+        """The TLS context of that moment. Raises UserError at once if its files are no good."""
+        tls = self.runtime.net.tls
+        tls.context(secure, server=True)
+        return lambda: tls.context(secure, server=True)
+
+    def _listen(self, where: str, name: str, allowed: AllowList, tls: TlsConfig | None = None) -> None:
         at = endpoint(where, name)
         first, *others = hosts_of(at)
-        port = self.amqp.listen(Endpoint(first, at.port), tls).endpoint.port
+        port = self.amqp.listen(Endpoint(first, at.port), tls, allowed.admits).endpoint.port
         for host in others:
             try:
-                self.amqp.listen(Endpoint(host, port), tls)
+                self.amqp.listen(Endpoint(host, port), tls, allowed.admits)
             except UserError:
                 if at.port:
                     raise
@@ -196,25 +275,43 @@ class Node:
                 raise
             log.warning("no console: aiohttp is not installed", install="pip install 'coterie[console]'")
             return None
+        return Console(self._make_context())
+
+    def _make_probes(self, console: Console | None) -> Probes:
+        from coterie.console.probes import Probes
+
+        return Probes(self._make_context() if console is None else console.context)
+
+    def _make_context(self) -> Context:
         from coterie.console.context import Context
 
         name, data, settings, listen = self.config.name, self.config.data, self.config.console, self.config.listen
         parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
-        more = {"core": self.core, "drain": self.drain, "links": self.links, "events": self.events}
-        files = tuple(filter(None, (listen.tls_cert, listen.tls_ca)))
-        return Console(Context(name, data, *parts, settings, certificates=files, **more))  # type: ignore[arg-type]
+        more = {
+            "member": self.member, "drain": self.drain, "links": self.links, "events": self.events,
+            "security": self.security,
+        }  # fmt: skip
+        group_cert, _, group_ca = self.config.group_port.certificates
+        files = tuple(filter(None, (listen.tls_cert, listen.tls_ca, group_cert, group_ca)))
+        return Context(name, data, *parts, settings, certificates=files, **more)  # type: ignore[arg-type]
 
     def _tell_where(self, console: Console) -> None:
         """Readers of streams are sent to this console, too."""
-        at, advertise = console.endpoint, self.config.advertise
+        at, port = console.endpoint, self.config.group_port
         host = at.host
         if at.host in ("0.0.0.0", "::"):
-            host = advertise or self.config.bind.rpartition(":")[0]
+            host = port.advertise or port.bind.rpartition(":")[0]
         scheme = "https" if self.config.listen.console_tls else "http"
         url = self.config.console.advertise or f"{scheme}://{f'[{host}]' if ':' in host else host}:{at.port}"
         console.context.url = url
-        if self.core is not None:
-            self.core.whereabouts.here(url)
+        if self.member is not None:
+            self.member.console_addresses.here(url)
+
+    async def security(self) -> Facts:
+        """What the checks of its security are made on."""
+        now = datetime.fromtimestamp(self.runtime.wall(), UTC)
+        facts = await asyncio.get_running_loop().run_in_executor(None, facts_of, self.config, now)
+        return of_running(facts, self.users, self.broker.vhosts.values())
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -225,16 +322,16 @@ class Node:
         """Let the clients go, hand over what they held, and leave the cluster; the process stays. Whoever comes later
         waits for the same, and who waits no longer stops nothing. `cluster.drain.why_not` is to be asked before."""
         if self._draining is None:
-            assert self.core is not None
-            self._draining = asyncio.get_running_loop().create_task(self._drain(self.core))
+            assert self.member is not None
+            self._draining = asyncio.get_running_loop().create_task(self._drain(self.member))
         await asyncio.shield(self._draining)
 
-    async def _drain(self, core: Core) -> None:
+    async def _drain(self, member: Member) -> None:
         log.warning("the node is drained: its clients are to go to others")
-        core.draining = draining = Drain(core)
+        draining = member.drain()
         self.amqp.hold_back()
         await draining.answers()
-        gone = _ended(lambda done: self.amqp.stop(done, why_closed(core)))
+        gone = _ended(lambda done: self.amqp.stop(done, member.why_closed()))
         await draining.hand_over()
         await gone
         log.warning("the node is drained: it can be stopped")
@@ -245,13 +342,17 @@ class Node:
         if self._draining is not None:
             self._draining.cancel()
         self.links.stop()
+        self.certificates.stop()
         if self.events is not None:
             self.events.stop()
+        self.audit.record("node.stopped", "", "", "node")
+        if self._audit_exchange is not None:
+            self._audit_exchange.stop()
         for close in reversed(self.closing):
             await _within("shut the console", STEP_TIMEOUT, close())
         await _within("close clients", STEP_TIMEOUT, _ended(self.amqp.stop))
-        if self.core is not None:
-            await _within("leave the cluster", STEP_TIMEOUT, self.core.close())
+        if self.member is not None:
+            await _within("leave the cluster", STEP_TIMEOUT, self.member.close())
         if self._recovered:
             await _within("close the store", STEP_TIMEOUT, _ended(self.broker.stop))
         await self._end()
@@ -260,9 +361,10 @@ class Node:
     async def kill(self) -> None:
         """At once, and without a word to anybody: as the death of its process would look from outside. For tests."""
         self.links.stop()
-        if self.core is not None:
-            self.core.lease.stop()
-            self.core.channel.stack.stop()
+        self.certificates.stop()
+        if self.member is not None:
+            self.member.lease.stop()
+            self.member.channel.stack.stop()
         self.broker.stop_timers()
         for close in reversed(self.closing):
             await close()
@@ -272,8 +374,20 @@ class Node:
         await _within("close sockets and files", END_TIMEOUT, self.runtime.close())
         if isinstance(self._trace, FileTracer):
             self._trace.close()
+        self.audit.close()
+        if self._audit_files is not None:
+            self._audit_files.close()
         if self._lock is not None:
             os.close(self._lock)
+
+
+def _check_certificates(links: Links, settings: ReplicationSettings) -> None:
+    """Files that are no good are told now, and not whenever a link is tried. Raises UserError."""
+    if any(link.destination.secure for link in links.links):
+        try:
+            Tls().context(settings.tls("localhost"), server=False)
+        except UserError as error:
+            raise UserError(f"section replication: {error}") from None
 
 
 def lock(folder: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
+from coterie.addresses import AllowList, allow_list
 from coterie.errors import UserError
 from coterie.runtime.base import Endpoint, TlsConfig
 from coterie.settings import setting
@@ -16,7 +17,14 @@ class ListenSettings:
 
     amqp: str = setting("localhost:5672", "AMQP 0-9-1; port 0 takes a free one; localhost is 127.0.0.1 and ::1")
     amqps: str = setting("", "AMQP 0-9-1 over TLS, usually port 5671; needs tls_cert and tls_key")
-    console: str = setting("localhost:15672", "HTTP API, metrics and console page")
+    console: str = setting("localhost:15672", "HTTP API and console page")
+    probes: str = setting("localhost:15692", "liveness, readiness and metrics over HTTP, without a login")
+    amqp_allow: tuple[str, ...] = setting(
+        (),
+        "networks that may connect to `amqp`, as 10.0.0.0/8 or ::1; none: all. Others are closed unread",
+    )
+    amqps_allow: tuple[str, ...] = setting((), "the same for `amqps`")
+    console_allow: tuple[str, ...] = setting((), "the same for `console`")
     console_tls: bool = setting(False, "HTTPS and not HTTP on `console`; needs tls_cert and tls_key")
     tls_cert: str = setting("", "file with the node's certificate, and those between it and the authority")
     tls_key: str = setting("", "file with its private key")
@@ -25,7 +33,18 @@ class ListenSettings:
         "none", "whether clients must show a certificate: it logs them in with EXTERNAL",
         choices=("none", "optional", "required"),
     )  # fmt: skip
+    tls_reload: float = setting(
+        5.0, "time between two looks whether these files have changed; 0: they are loaded again on SIGHUP only",
+        unit="s", minimum=0,
+    )  # fmt: skip
     tls_version: str = setting("1.2", "the oldest TLS that is spoken with clients", choices=("1.2", "1.3"))
+
+    def allowed(self, door: str) -> AllowList:
+        """Who may come to `amqp`, `amqps` or `console`. Raises UserError."""
+        networks: tuple[str, ...] = getattr(self, f"{door}_allow")
+        if networks and not getattr(self, door):
+            raise UserError(f"listen.{door}_allow has no effect: listen.{door} is empty")
+        return allow_list(networks, f"listen.{door}_allow")
 
     def tls(self) -> TlsConfig | None:
         """For `amqps`; None if that is shut. Raises UserError for half a configuration."""
@@ -46,6 +65,15 @@ class ListenSettings:
         self._check_files("listen.console_tls")
         version = self.tls_version
         return TlsConfig(self.tls_cert, self.tls_key, "", 10.0, 1000, verify="none", version=version)  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Raises UserError for what a node would not start with."""
+        if not (self.amqp or self.amqps):
+            raise UserError("listen.amqp and listen.amqps are both empty: no client could reach the node")
+        for door in ("amqp", "amqps", "console"):
+            self.allowed(door)
+        self.tls()
+        self.console_config()
 
     def _check_files(self, what: str) -> None:
         if not (self.tls_cert and self.tls_key):

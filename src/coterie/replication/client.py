@@ -32,11 +32,12 @@ from coterie.amqp.properties import decode as decode_properties
 from coterie.amqp.publishing import REPLY_TO
 from coterie.amqp.tables import Table, Value
 from coterie.broker.specs import REPLICATION
+from coterie.broker.users import REPLICATOR
 from coterie.errors import CoterieError, ProtocolError
 from coterie.replication.address import Destination
 from coterie.replication.settings import ReplicationSettings
 from coterie.replication.steps import EXCHANGE, Answer
-from coterie.runtime.base import Buffer, CloseReason, Endpoint, Future, Runtime, Stream, StreamHandler, Timer
+from coterie.runtime.base import Buffer, CloseReason, Endpoint, Future, Runtime, Stream, StreamHandler, Timer, TlsConfig
 
 T = TypeVar("T")
 Arguments = dict[str, Value]
@@ -54,11 +55,16 @@ _PROPERTIES: Final[Table] = {
     },
 }
 _HINTS: Final = {
-    ACCESS_REFUSED: "check user and password of replication.to, and the user's permissions there: it needs configure "
-    f"and write for the exchange {EXCHANGE}",
+    ACCESS_REFUSED: "check user and password of replication.to, and what the user may there: it needs the tag "
+    f"{REPLICATOR}, and configure and write for the exchange {EXCHANGE}",
     NOT_ALLOWED: "check the vhost of replication.to, and whether the user has permissions there",
     COMMAND_INVALID: "queues can be replicated to Coterie brokers that know the exchange type x-replication only",
 }
+
+_TRUST: Final = (
+    "replication.tls_ca must have signed the other side's certificate, which must be for the host that replication.to "
+    "names; and its listen.tls_ca that of replication.tls_cert, if it asks for one"
+)
 
 
 class Unreachable(CoterieError):
@@ -145,11 +151,14 @@ class Client(StreamHandler):
             addresses: Sequence[str] = await self.wait(partial(self._runtime.net.resolve, host.host))
             if not addresses:
                 raise Unreachable(f"{host}: there is no such host")
-            await self.wait(partial(self._connect, Endpoint(addresses[0], host.port)))
-            response = f"\0{destination.user}\0{destination.password}".encode()
+            tls = settings.tls(host.host) if destination.secure else None
+            await self.wait(partial(self._connect, Endpoint(addresses[0], host.port), tls))
+            mechanism, response = "PLAIN", f"\0{destination.user}\0{destination.password}".encode()
+            if destination.user is None:
+                mechanism, response = ("EXTERNAL", b"") if settings.tls_cert else ("PLAIN", b"\0guest\0guest")
             tune = await self.call(
-                "connection.start-ok", "connection.tune", channel=0, client_properties=_PROPERTIES, mechanism="PLAIN",
-                response=response, locale="en_US",
+                "connection.start-ok", "connection.tune", channel=0, client_properties=_PROPERTIES,
+                mechanism=mechanism, response=response, locale="en_US",
             )  # fmt: skip
             self._frame_max = min(int(str(tune["frame_max"])) or FRAME_MAX, FRAME_MAX)
             beat = min(int(str(tune["heartbeat"])) or settings.heartbeat, settings.heartbeat)
@@ -167,9 +176,9 @@ class Client(StreamHandler):
         finally:
             late.cancel()
 
-    def _connect(self, endpoint: Endpoint, done: Callable[[Arguments], None]) -> None:
+    def _connect(self, endpoint: Endpoint, tls: TlsConfig | None, done: Callable[[Arguments], None]) -> None:
         self._expected.append(("connection.start", done))
-        self._runtime.net.connect(endpoint, self, self._settings.connect_timeout)
+        self._runtime.net.connect(endpoint, self, self._settings.connect_timeout, tls)
 
     def _beats(self, seconds: int) -> None:
         now, patience = self._runtime.now(), self._settings.connect_timeout
@@ -263,7 +272,12 @@ class Client(StreamHandler):
 
     def closed(self, reason: CloseReason) -> None:
         self._stream = None
-        self.fail(reason.value if self._opened else f"{reason.value}: is a broker up there, as replication.to says?")
+        if reason is CloseReason.UNTRUSTED:
+            self.fail(f"{reason.value}: {_TRUST}")
+        elif self._opened:
+            self.fail(reason.value)
+        else:
+            self.fail(f"{reason.value}: is a broker up there, as replication.to says?")
 
     def received(self, data: Buffer) -> None:
         self._heard = self._runtime.now()

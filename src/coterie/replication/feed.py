@@ -8,6 +8,7 @@ anew, as after a disconnect.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -62,18 +63,15 @@ class Feed(QueueObserver):
 
     def compare(self, present: Sequence[Range]) -> None:
         """The other side has these positions: what is not here any more is to go there, and is to be told at once."""
-        here = self.queue.entries
+        here = sorted(self.queue.entries)
         for first, last in present:
             at = first
-            while at <= last:
-                if at in here:
-                    at += 1
-                    continue
-                end = at
-                while end < last and end + 1 not in here:
-                    end += 1
-                self.gone.add(at, end)
-                at = end + 1
+            for position in here[bisect_left(here, first) : bisect_right(here, last)]:
+                if at < position:
+                    self.gone.add(at, position - 1)
+                at = position + 1
+            if at <= last:
+                self.gone.add(at, last)
 
     # What happens in the queue.
 
@@ -134,5 +132,7 @@ class Feed(QueueObserver):
                 break
             chosen.append(entry)
             size += entry.size + 64
+        if not chosen and last < queue.next_position - 1:  # positions may have any gaps
+            last = min((each for each in queue.entries if each > last), default=queue.next_position) - 1
         self.sent = max(self.sent, last)
         return chosen

@@ -13,15 +13,15 @@ could undo: what was read waits until a majority holds it, or, alone, until it i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from coterie import patterns
 from coterie.broker import records
 from coterie.broker.policy import REPLICATE
 from coterie.errors import CoterieError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.replication import steps
 from coterie.replication.client import Client
 from coterie.replication.feed import Feed, behind
@@ -94,7 +94,6 @@ class Link:
         self._broker = broker
         self._runtime = broker.runtime
         self._settings = settings
-        self._pattern = re.compile(settings.queues) if settings.queues else None
         self.destination = destination
         self.state = "idle"
         self.why = ""
@@ -228,8 +227,7 @@ class Link:
                 queue = None if vhost is None else vhost.queues.get(name)
                 if queue is None:
                     await self._ask(client, steps.END, queue=name, incarnation=incarnation)
-                after = name
-            more = answer["more"]
+            more, after = answer["more"], answer["upto"]
 
     async def _ask(self, client: Client, do: str, **said: object) -> steps.Answer:
         """What this broker says of itself must be what the cluster says."""
@@ -262,7 +260,7 @@ class Link:
         said = None if policy is None else policy.definition.get(REPLICATE)
         if isinstance(said, bool):
             return said
-        return self._pattern is not None and self._pattern.search(queue.name) is not None
+        return bool(self._settings.queues) and patterns.fits(self._settings.queues, queue.name)
 
     async def _choose(self, client: Client) -> None:
         """Begin with queues that are new, and end with those that are gone."""

@@ -6,10 +6,10 @@ alone becomes one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from coterie import patterns
 from coterie.errors import UserError
 from coterie.replication.address import parse_destinations
 from coterie.replication.link import Link
@@ -30,10 +30,12 @@ class Links:
         self._broker = broker
         self._settings = settings
         try:
-            re.compile(settings.queues)
-        except re.error as error:
-            raise UserError(f"replication.queues: {settings.queues!r} is no regular expression: {error}") from None
-        self.links = [Link(broker, each, settings) for each in parse_destinations(settings.to)]
+            patterns.check(settings.queues)
+        except UserError as error:
+            raise UserError(f"replication.queues: {error}") from None
+        destinations = parse_destinations(settings.to)
+        settings.check_tls(any(each.secure for each in destinations))
+        self.links = [Link(broker, each, settings) for each in destinations]
 
     def start(self) -> None:
         """Once the broker has recovered."""

@@ -165,7 +165,8 @@ def _list(vhost: Vhost, step: Step) -> Answer:
         for queue in vhost.queues.values()
         if queue.replica is not None and queue.replica.source == step.source and queue.name > after
     )
-    return {"queues": found[:PAGE_QUEUES], "more": len(found) > PAGE_QUEUES}
+    page = found[:PAGE_QUEUES]
+    return {"queues": page, "more": len(found) > PAGE_QUEUES, "upto": page[-1][0] if page else after}
 
 
 def _begin(vhost: Vhost, step: Step) -> Answer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coterie.errors import UserError
+from coterie.runtime.base import TlsConfig
 from coterie.settings import setting
 
 
@@ -13,10 +15,21 @@ class ReplicationSettings:
 
     to: str = setting(
         "",
-        "where queues are replicated to, as amqp://user:password@host:port/vhost, with commas between the hosts of a "
-        "cluster and blanks between destinations; the same on every broker of a cluster; empty: nowhere",
+        "where queues are replicated to, as amqps://user@host:port/vhost, or amqp:// without TLS, with commas between "
+        "the hosts of a cluster and blanks between destinations; the same on every broker of a cluster; empty: "
+        "nowhere. A password (user:password@) may be in it in the environment, and in a file that others cannot read",
         hidden=True,
     )
+    password_file: str = setting(
+        "", "file with the password of the users that have none in `to`, which others must not be able to read"
+    )
+    tls_ca: str = setting(
+        "", "file with the authority whose certificates amqps:// takes; empty: those that this machine trusts"
+    )
+    tls_cert: str = setting(
+        "", "file with the certificate that links show; it logs them in (EXTERNAL) where `to` names no user"
+    )
+    tls_key: str = setting("", "file with its private key")
     vhost: str = setting("/", "the vhost whose queues are replicated")
     queues: str = setting(
         "",
@@ -42,3 +55,17 @@ class ReplicationSettings:
     heartbeat: int = setting(
         10, "seconds after which each side sends a sign of life; after two without any, the link is down", minimum=1
     )
+
+    def tls(self, hostname: str) -> TlsConfig:
+        """For a stream to that host, whose certificate must be for that name."""
+        return TlsConfig(
+            self.tls_cert, self.tls_key, self.tls_ca, self.connect_timeout, 1, version="1.2", hostname=hostname
+        )
+
+    def check_tls(self, secure: bool) -> None:
+        """`secure`: an address is amqps://. Raises UserError for half a configuration, or one without effect."""
+        given = [f"replication.{name}" for name in ("tls_ca", "tls_cert", "tls_key") if getattr(self, name)]
+        if given and not secure:
+            raise UserError(f"{given[0]} has no effect: no address of replication.to begins with amqps://")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise UserError("replication.tls_cert and replication.tls_key need each other")

@@ -114,8 +114,9 @@ def encode(
     return b"".join(parts)
 
 
-def decode(data: Buffer, routes: Routes) -> Step:
-    """Raises Malformed for whatever is no step: it may come from anybody who may publish here."""
+def decode(data: Buffer, routes: Routes, whole: bool = True) -> Step:
+    """Raises Malformed for whatever is no step: it may come from anybody who may publish here. Not `whole`: without its
+    messages, which nobody has looked at then."""
     view = memoryview(data)
     try:
         (size,) = _SIZE.unpack_from(view)
@@ -123,6 +124,8 @@ def decode(data: Buffer, routes: Routes) -> Step:
         said = read_json(bytes(view[_SIZE.size : at]))
         step = Step(said["do"], said["source"], said)
         _check(step)
+        if not whole:
+            return step
         if step.do == ENQUEUE:
             stop = at + 8 * said["count"]
             step.positions = read_positions(view[at:stop])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -78,6 +78,24 @@ class TlsConfig:
     good."""
     version: Literal["1.2", "1.3"] = "1.3"
     """The oldest TLS that is spoken."""
+    hostname: str = ""
+    """Of a dialled peer: its certificate must be for that name, or address; empty: names are not looked at. Such a
+    stream may have no certificate of its own, and without `ca` the machine's authorities are trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTls:
+    """Streams are TLS 1.3 between processes that have the same key, which each proves to the other: by a certificate of
+    an authority that is made of the key. Nobody else is let in."""
+
+    key: bytes = field(repr=False)
+    """32 bytes."""
+    timeout: float
+    """As of a TlsConfig."""
+    handshakes_max: int
+
+
+StreamTls = TlsConfig | KeyTls
 
 
 class Stream(ABC):
@@ -157,12 +175,18 @@ class Network(ABC):
     """The sockets of one node. What cannot be bound raises UserError at once."""
 
     @abstractmethod
-    def listen(self, endpoint: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None = None) -> Listener:
+    def listen(
+        self,
+        endpoint: Endpoint,
+        accept: Callable[[], StreamHandler],
+        tls: StreamTls | None = None,
+        admits: Callable[[str], bool] | None = None,
+    ) -> Listener:
         """Accept streams; port 0 picks a free one, which `Listener.endpoint` tells. TLS files that are no good raise
-        UserError."""
+        UserError. `admits`: whether one may come from that numeric host; if not, it is closed before a byte is read."""
 
     @abstractmethod
-    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: TlsConfig | None = None) -> None:
+    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: StreamTls | None = None) -> None:
         """Dial. The outcome is `handler.connected` or `handler.closed`; with TLS, after its handshake."""
 
     @abstractmethod
@@ -217,6 +241,8 @@ class Runtime(ABC):
     net: Network
     disk: Disk
     trace: Tracer
+    hash_cost: int = 14
+    """The logarithm of the steps that hashing a password takes: few where nobody guesses, as in a simulator."""
 
     @abstractmethod
     def now(self) -> float:
@@ -236,6 +262,14 @@ class Runtime(ABC):
     @abstractmethod
     def entropy(self, size: int) -> bytes:
         """Bytes fit for secrets and identities."""
+
+    def memory(self) -> int:
+        """Bytes that the whole process has in memory; 0: nobody knows, as in a simulator, or as a guest in another
+        program, whose memory says nothing about this node."""
+        return 0
+
+    def give_back(self) -> None:
+        """Let the operating system have what is free."""
 
     @abstractmethod
     def offload(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:

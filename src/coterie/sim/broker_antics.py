@@ -37,7 +37,8 @@ def play(client: Client, kind: str, queue: str) -> None:
     match kind:
         case "ack_twice":
             for _ in range(2):
-                client.send(channel, "basic.ack", **everything)
+                client.accept_everything(channel)
+            client.send(channel, "channel.flow", active=True)  # the answer comes behind what was on its way
             client.forget_pending()
         case "ack_again":  # the channel is closed for it, and what is unsettled goes back
             tag = client.last_pending
@@ -45,7 +46,7 @@ def play(client: Client, kind: str, queue: str) -> None:
                 for _ in range(2):
                     client.send(channel, "basic.ack", delivery_tag=tag)
         case "ack_close":
-            client.send(channel, "basic.ack", **everything)
+            client.accept_everything(channel)
             client.close(channel)
         case "requeue_close":
             client.send(channel, "basic.nack", requeue=True, **everything)

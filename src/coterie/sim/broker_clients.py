@@ -7,6 +7,7 @@ it gets, chance decides. Every message names its publisher and its number, so th
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections import Counter
@@ -32,6 +33,7 @@ from coterie.sim.hostile import PREFIX
 from coterie.sim.plan import Action, Burst
 from coterie.sim.profile_broker import DEAD, DURABLE, FANOUT, GRAVES, HOMES, OWN, QUEUES
 from coterie.sim.runtime import SimRuntime
+from coterie.sim.stream import SimStream
 
 CONFIRMING, CONSUMING, TRANSACTIONAL = 1, 2, 3
 RECONNECT = 0.03
@@ -71,10 +73,10 @@ class Memory:
     """What the broker has confirmed, or committed, and how often it had been started for that."""
     seen: set[str] = field(default_factory=set)
     """What was delivered to anybody."""
-    accepted: set[tuple[str, str]] = field(default_factory=set)
-    """By a transaction that was committed: queue and name."""
+    accepted: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By a transaction that was committed: queue and name, and when that was told."""
     came_back: list[tuple[str, str]] = field(default_factory=list)
-    """What was delivered after that."""
+    """What was delivered long after that."""
     expired: dict[str, float] = field(default_factory=dict)
     """When each that was confirmed, and may expire, has at the latest."""
     late: list[tuple[str, str]] = field(default_factory=list)
@@ -82,7 +84,7 @@ class Memory:
     refused: set[str] = field(default_factory=set)
     """What the one queue that it was for did not take, as the broker says."""
     disturbed: dict[str, None] = field(default_factory=dict)
-    """Queues from which messages were purged or taken without acknowledgement, or that were deleted."""
+    """Queues from which messages were purged, or accepted without having been seen, or that were deleted."""
     starts: Callable[[], int] = lambda: 0
     own: bool = False
     """Each client has an exclusive queue."""
@@ -119,12 +121,15 @@ class Client(StreamHandler):
         self._barred: set[str] = set()
         """Queues that are at home on another broker than this connection's."""
         self._number = 0
-        self._stream: Stream | None = None
+        self._stream: SimStream | None = None
         self._unread = b""
         self._attempt = 0
         self._life = 0
         """How often the broker had started when this connection was made."""
         self.ready = False
+        self._declared = False
+        """The broker has answered what stands behind the declarations: a transaction, on a channel of its own, would
+        not wait for them."""
         self._open: dict[int, bool] = {}
         self._unconfirmed: dict[int, Sent] = {}
         self._tag = 0
@@ -145,6 +150,9 @@ class Client(StreamHandler):
         """What its transactional channel has to do."""
         self._got: list[Pending] = []
         """By the transactional channel."""
+        self._blind: dict[int, list[str]] = {}
+        """By channel: queues of which it accepted whatever was given, also what is still on its way; until it knows
+        that this has come."""
         self._consumers = 0
         self.connect()
 
@@ -162,8 +170,10 @@ class Client(StreamHandler):
             self._stream.abort()
 
     def connected(self, stream: Stream) -> None:
+        assert isinstance(stream, SimStream)
         self._stream, self._unread, self._life = stream, b"", self.memory.starts()
         self._open, self._unconfirmed, self._tag, self._confirmed = {}, {}, 0, 0
+        self._declared = False
         self._pending, self._content, self._tags = [], None, {}
         self._barred.clear()
         self.consuming.pop(OWN + self.name, None)
@@ -172,6 +182,8 @@ class Client(StreamHandler):
 
     def closed(self, reason: CloseReason) -> None:
         self._stream, self.ready = None, False
+        self.memory.disturbed.update((queue, None) for queues in self._blind.values() for queue in queues)
+        self._blind.clear()
         self.runtime.call_later(RECONNECT * (1 + self.rng.random()), self.connect)
 
     def received(self, data: Buffer) -> None:
@@ -214,13 +226,19 @@ class Client(StreamHandler):
                 self.send(0, "connection.close-ok")
             case "channel.open-ok":
                 self._opened(channel)
+            case "confirm.select-ok":
+                self._declared = True
+            case "channel.flow-ok":
+                self._blind.pop(channel, None)
             case "channel.close":
+                self._blind.pop(channel, None)
                 self.send(channel, "channel.close-ok")
                 self._note_refusal(int(str(arguments["reply_code"])), str(arguments["reply_text"]))
                 self._reopen(channel)
             case "queue.declare-ok":
                 self.consume(str(arguments["queue"]), 3)
             case "channel.close-ok":
+                self._blind.pop(channel, None)
                 self._reopen(channel)
             case "basic.ack" | "basic.nack":
                 self._settled(int(str(arguments["delivery_tag"])), bool(arguments["multiple"]), name == "basic.ack")
@@ -239,7 +257,8 @@ class Client(StreamHandler):
             case "tx.commit-ok":
                 published, accepted = self._committing.pop(0)
                 self.memory.confirmed += [(sent, self._life) for sent in published]
-                self.memory.accepted.update((pending.queue, pending.name) for pending in accepted)
+                now = self.runtime.world.time
+                self.memory.accepted.update({(pending.queue, pending.name): now for pending in accepted})
 
     def _note_refusal(self, code: int, text: str) -> None:
         """A queue that is not replicated is at home elsewhere, or has ended with its home; or whoever deleted a queue
@@ -280,6 +299,7 @@ class Client(StreamHandler):
         self._open[channel] = False
         if channel == CONFIRMING:
             self._unconfirmed, self._tag, self._confirmed = {}, 0, 0
+            self._declared = False
         elif channel == CONSUMING:
             self._pending, self._tags = [], {}
         else:
@@ -383,11 +403,14 @@ class Client(StreamHandler):
         name = str(properties(self._header).message_id) if short else self._body.partition(b"|")[0].decode()
         self.memory.seen.add(name)
         expired = self.memory.expired.get(name)
-        if expired is not None and self.runtime.world.time > expired + ON_ITS_WAY and queue not in GRAVES_TOO:
+        given = 0.0 if self._stream is None else self._stream.written_at
+        if expired is not None and given > expired + ON_ITS_WAY and queue not in GRAVES_TOO:
             self.memory.late.append((queue, name))
         if queue in HOMES or queue.startswith(OWN):
             self.memory.homely["home.given" if queue in HOMES else "own.given"] += 1
-        if (queue, name) in self.memory.accepted and queue not in GRAVES_TOO and not name.startswith(PREFIX):
+        accepted = self.memory.accepted.get((queue, name), math.inf)
+        late = given > accepted + ON_ITS_WAY  # one that was given back may be on its way until then
+        if late and queue not in GRAVES_TOO and not name.startswith(PREFIX):
             self.memory.came_back.append((queue, name))
         if answers:
             if channel == TRANSACTIONAL:
@@ -476,7 +499,7 @@ class Client(StreamHandler):
             case "recover" if self._open.get(CONSUMING):
                 self.send(CONSUMING, "basic.recover", requeue=True)
                 self._pending = []
-            case "tx" if self._open.get(TRANSACTIONAL):
+            case "tx" if self._open.get(TRANSACTIONAL) and self._declared:
                 self._begin(action)
             case "disconnect":
                 self.send(0, "connection.close", reply_code=200, reply_text="")
@@ -497,6 +520,11 @@ class Client(StreamHandler):
 
     def forget_pending(self) -> None:
         self._pending = []
+
+    def accept_everything(self, channel: int) -> None:
+        """Also what it has not seen yet."""
+        self._blind[channel] = [*self.consuming, *(queue for asked, queue, _ in self._getting if asked == channel)]
+        self.send(channel, "basic.ack", delivery_tag=0, multiple=True)
 
     def ask(self, channel: int, queue: str) -> None:
         self._getting.append((channel, queue, True))

@@ -12,7 +12,7 @@ from coterie.amqp.settings import AmqpSettings
 from coterie.broker.broker import Broker
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.store import LogStore, StoreSettings
-from coterie.broker.users import Users, UserSettings
+from coterie.broker.users import REPLICATOR, Users, UserSettings
 from coterie.errors import DiskError
 from coterie.runtime.base import Endpoint
 from coterie.sim.node import Node
@@ -32,7 +32,7 @@ def quick_user(name: str) -> tuple[str, dict[str, object]]:
     return name, {
         "algorithm": "rabbit_password_hashing_sha256",
         "password": password,
-        "tags": [],
+        "tags": [REPLICATOR],
         "permissions": {"/": [".*", ".*", ".*"]},
         "limits": {},
     }

@@ -12,10 +12,11 @@ from coterie.broker.broker import Broker
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import Users, UserSettings
-from coterie.cluster.core import Core, State
+from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
-from coterie.cluster.start import load_everything, make_channel
+from coterie.cluster.start import make_channel
 from coterie.group.channel import ChannelClosed
+from coterie.group.members import Address
 from coterie.runtime.base import Endpoint
 from coterie.sim.broker_node import PORT, USER, BrokerHost, quick_user
 from coterie.sim.mistakes import Mistaken, send_nonsense
@@ -40,7 +41,7 @@ class ClusterHost(BrokerHost):
         self.mistakes = 0.0
         """Which part of all events meets a mistake in the code."""
         self.foreign = foreign
-        self.core: Core | None = None
+        self.member: Member | None = None
 
     def start(self) -> None:
         if self.node.alive:
@@ -48,32 +49,29 @@ class ClusterHost(BrokerHost):
         runtime = self._boot()
         cluster = ClusterSettings(**self._of("CLUSTER") | ({"size": self.foreign} if self.foreign else {}))
         store = LogStore(runtime, StoreSettings(**self._of("STORE")))
-        core = self.core = Core(runtime, cluster)
+        member = self.member = Member(runtime, cluster, Address(self.node.name, runtime.incarnation))
         broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER")
-        broker = self.broker = Broker(runtime, BrokerSettings(**broker_settings), store, core.interface)
+        broker = self.broker = Broker(runtime, BrokerSettings(**broker_settings), store, member.proposer)
         if self.mistakes:
-            broker.journal = store.journal = Mistaken(store, self.seed, self.mistakes, core)
+            broker.journal = store.journal = Mistaken(store, self.seed, self.mistakes, member)
         users = Users(runtime, store, UserSettings(loopback_users=()))
         server = Server(runtime, broker, users, AmqpSettings(**self._of("AMQP")))
         peers = [f"{other.ports.ip}:{GROUP_PORT}" for other in self._nodes]
-        channel = make_channel(
-            runtime, core, self.node.name, f"{self.node.ports.ip}:{GROUP_PORT}", peers, cluster,
-            incarnation=runtime.incarnation,
-        )  # fmt: skip
-        core.attach(broker, channel)
-        core.interface._numbers = int(self._of("LIFE").get("numbers", 0))
-        core.cut_off.append(server.close_all)
-        if core.traced is not None:
-            core.traced.every = ACCOUNT_EVERY
-        server.unavailable = lambda: "" if core.state is State.SERVING else core.why
+        channel = make_channel(runtime, member, f"{self.node.ports.ip}:{GROUP_PORT}", peers, cluster)
+        member.attach(broker, channel)
+        member.proposer._numbers = int(self._of("LIFE").get("numbers", 0))
+        member.cut_off.append(server.close_all)
+        if member.traced is not None:
+            member.traced.every = ACCOUNT_EVERY
+        server.unavailable = lambda: "" if member.replica.serves else member.replica.why
         self.server = None
 
         async def join() -> None:
-            await load_everything(core)
+            await member.load()
             server.listen(Endpoint("", PORT))
             self.server = server
             try:
-                await core.connect()
+                await member.connect()
             except ChannelClosed:
                 pass  # it was stopped before it had met anybody
 
@@ -87,38 +85,43 @@ class ClusterHost(BrokerHost):
 
     def crash(self, silent: bool, power: bool) -> None:
         super().crash(silent, power)
-        self.core = None
+        self.member = None
 
     def stop(self, done: Callable[[], None]) -> bool:
-        server, broker, core, process = self.server, self.broker, self.core, self.node.process
-        if server is None or broker is None or core is None or process is None or not self.node.alive:
+        server, broker, member, process = self.server, self.broker, self.member, self.node.process
+        if server is None or broker is None or member is None or process is None or not self.node.alive:
             return False
         self.server = None
         incarnation = process.incarnation
 
         def ended() -> None:
-            self.core = None
+            self.member = None
             self.node.exit(incarnation)
             done()
 
         async def leave() -> None:
-            await core.close()
+            await member.close()
             broker.stop(ended)
 
         self.node.world.soon(process.owner, server.stop, lambda: process.spawn(leave()))
         return True
 
     def send_nonsense(self, number: int) -> Callable[[], None] | None:
-        core, process = self.core, self.node.process
-        if core is None or process is None or not self.serves:
+        member, process = self.member, self.node.process
+        if member is None or process is None or not self.serves:
             return None
         rng = random.Random(f"{self.seed} nonsense {number}")
-        self.node.world.soon(process.owner, send_nonsense, core, rng)
+        self.node.world.soon(process.owner, send_nonsense, member, rng)
         return lambda: None
 
     @property
     def serves(self) -> bool:
-        return self.node.alive and self.core is not None and self.core.serves and not self.core.updating
+        return (
+            self.node.alive
+            and self.member is not None
+            and self.member.replica.serves
+            and not self.member.replica.updating
+        )
 
     @property
     def empty(self) -> bool:

@@ -94,7 +94,11 @@ class ClusterSimulation(BrokerSimulation):
         return result
 
     def _complain_of_rest(self) -> None:
-        away = [f"{name}: {host.core.why}" for name, host in self.served.items() if host.core and not host.serves]
+        away = [
+            f"{name}: {host.member.replica.why}"
+            for name, host in self.served.items()
+            if host.member and not host.serves
+        ]
         if away or not all(host.serves for host in self.served.values()):
             self.result.violations.append(("B10", f"the faults are over, and not all brokers serve: {'; '.join(away)}"))
         else:
@@ -103,21 +107,21 @@ class ClusterSimulation(BrokerSimulation):
     def _look_at_strangers(self) -> None:
         """Brokers of another cluster were neither taken in nor wiped."""
         for name, host in self.hosts.items():
-            if host.foreign and host.core is not None and host.node.alive:
-                self.result.rules["foreign.refused"] += "another cluster" in host.core.why
-                clusters = {other.core.cluster for other in self.served.values() if other.core is not None}
-                if host.core.cluster in clusters:
+            if host.foreign and host.member is not None and host.node.alive:
+                self.result.rules["foreign.refused"] += "another cluster" in host.member.replica.why
+                clusters = {other.member.replica.cluster for other in self.served.values() if other.member is not None}
+                if host.member.replica.cluster in clusters:
                     self.result.violations.append(("B17", f"{name} of another cluster was taken in"))
 
     def _emit_end(self) -> None:
         """Brokers that serve ask each other again and again whether they still do: at the end nobody does."""
         for host in self.hosts.values():
-            if host.core is not None:
-                host.core.lease.stop()
+            if host.member is not None:
+                host.member.lease.stop()
         live = [
-            host.core.channel
+            host.member.channel
             for host in self.hosts.values()
-            if host.core is not None and (host.serves or (host.foreign and host.node.alive))
+            if host.member is not None and (host.serves or (host.foreign and host.node.alive))
         ]
         self._look_at_strangers()
         end = self.world.time + 2 * _HUSH

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from coterie.broker.broker import DISK, MEMORY
-from coterie.cluster.voters import majority
+from coterie.cluster.quorum import majority
 from coterie.sim.clock import PAUSED
 
 if TYPE_CHECKING:
-    from coterie.cluster.core import Core
+    from coterie.cluster.member import Member
     from coterie.sim.clock import World
     from coterie.sim.cluster_node import ClusterHost
     from coterie.sim.network import Fabric
@@ -40,10 +40,10 @@ class Watch:
     def look(self) -> None:
         now = self._world.time
         found: dict[tuple[str, ...], float] = {}
-        serving = {name: host.core for name, host in self._hosts.items() if host.node.alive and host.core is not None}
-        serving = {name: core for name, core in serving.items() if core.serves and not self._stopped(name)}
-        for name, core in serving.items():
-            for what in (*self._too_much(core), *self._unknown(core, serving)):
+        alive = {name: host.member for name, host in self._hosts.items() if host.node.alive and host.member is not None}
+        serving = {name: member for name, member in alive.items() if member.replica.serves and not self._stopped(name)}
+        for name, member in serving.items():
+            for what in (*self._too_much(member), *self._unknown(member, serving)):
                 found[(name, *what)] = self._since.get((name, *what), now)
         for what, since in found.items():
             if now - since > _LASTS:
@@ -58,23 +58,24 @@ class Watch:
         cut = any(self._fabric.link(a, b).blocked for other in others for a, b in ((name, other), (other, name)))
         return cut or node.process is None or node.process.owner.state == PAUSED
 
-    def _too_much(self, core: Core) -> list[tuple[str, ...]]:
+    def _too_much(self, member: Member) -> list[tuple[str, ...]]:
         """Of those that are in step nobody need stay so with a disk that lags behind, if the others suffice."""
-        others = {member.name for member in core.in_step if member != core.us}
-        if core.updating:
+        replica = member.replica
+        others = {each.name for each in replica.in_step if each != replica.us}
+        if replica.updating:
             return []
-        if core.broker.store.unsynced() > core.settings.unsynced_max and majority(core.voters, others):
+        if member.broker.store.unsynced() > member.settings.unsynced_max and majority(replica.voters, others):
             return [("keeps more for its disk than unsynced_max, and does not step back",)]
         return []
 
-    def _unknown(self, core: Core, serving: Mapping[str, Core]) -> list[tuple[str, ...]]:
+    def _unknown(self, member: Member, serving: Mapping[str, Member]) -> list[tuple[str, ...]]:
         low = [
-            member.name
-            for member in core.servants
-            if (other := serving.get(member.name)) is not None
-            and other.us == member
+            each.name
+            for each in member.replica.servants
+            if (other := serving.get(each.name)) is not None
+            and other.replica.us == each
             and (other.broker.alarms[MEMORY] or other.broker.alarms[DISK])
-            and member not in (core.us, *core.catching_up)
-            and member.name not in core.broker.alarms_elsewhere
+            and each not in (member.replica.us, *member.replica.catching_up)
+            and each.name not in member.broker.alarms_elsewhere
         ]
         return [("lets publishers go on, and serves with", name, "which has an alarm") for name in low]

@@ -40,6 +40,9 @@ ARGUMENTS: Final = (
     "x-dead-letter-routing-key", "x-max-priority", "x-single-active-consumer", "x-last-value-key", "x-delivery-limit",
     "x-deduplicate-length", "x-deduplicate-ttl", "x-queue-type", "x-queue-mode", "x-replicated", "qpid.replicated",
 )  # fmt: skip
+LEVELS: Final = tuple(f"{PREFIX}-cascade-{'n' * 230}{level}" for level in range(9))
+"""Exchanges, and with a letter more queues: whatever comes to the two queues of a level dies, and goes on to the next
+one. One message is two letters, four, and so on, each with all its deaths to tell: too much work for one step."""
 SENSIBLE: Final[dict[str, tuple[Value, ...]]] = {
     "x-message-ttl": (0, 1, 20, 150), "x-expires": (50, 400), "x-max-length": (0, 1, 4), "x-max-length-bytes": (0, 50),
     "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx", "ring"), "x-max-priority": (0, 3, 255),
@@ -333,6 +336,8 @@ def complaints(broker: Broker) -> Iterator[str]:
             if not 0 <= (queue.limits.ttl or 0) < 2**32 or queue.next_position >= 2**63:
                 yield f"queue {name!r} has limits or positions that make no sense"
             yield from _unwritable(f"queue {name!r}", queue.spec.arguments)
+            if name.startswith(LEVELS[-1]) and queue.counters.enqueued:
+                yield f"queue {name!r} has letters of letters, of which there is no end in one step"
             if queue.counters.unwritable:
                 yield f"a dead letter of queue {name!r} could not be written"
             replica = queue.replica

@@ -24,7 +24,7 @@ from coterie.errors import CoterieError
 from coterie.replication.steps import EXCHANGE
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_node import PORT, USER
-from coterie.sim.hostile import BEYOND, PREFIX, Hostile
+from coterie.sim.hostile import BEYOND, LEVELS, PREFIX, Hostile
 from coterie.sim.profile_broker import FANOUT, GRAVES
 from coterie.sim.runtime import SimRuntime
 
@@ -62,6 +62,7 @@ class HostileClient(StreamHandler):
             "declare": self._declare, "exchange": self._exchange, "bind": self._bind, "publish": self._publish,
             "consume": self._consume, "get": self._get, "answer": self._answer, "disorder": self._disorder,
             "garbage": self._garbage, "transaction": self._transaction, "step": self._step,
+            "cascade": self._cascade,
         }  # fmt: skip
         self._operations: dict[str, Callable[[Hostile, Vhost], None]] = {
             "policy": self._policy, "define": self._define, "lease": self._lease
@@ -264,6 +265,18 @@ class HostileClient(StreamHandler):
         for _ in range(hostile.rng.choice((1, 4, 8))):
             body = hostile.step()
             self._put(WORKING, EXCHANGE, "", body, encode(Properties(reply_to="\udcff"), len(body)))
+
+    def _cascade(self, hostile: Hostile) -> None:
+        """Letters that die again and again, and are twice as many each time."""
+        for level, name in enumerate(LEVELS):
+            self._send(WORKING, "exchange.declare", exchange=name, type="fanout", no_wait=True)
+            arguments: Table = {"x-max-length": 0}
+            if level + 1 < len(LEVELS):
+                arguments["x-dead-letter-exchange"] = LEVELS[level + 1]
+            for which in "ab":
+                self._send(WORKING, "queue.declare", queue=name + which, arguments=arguments, no_wait=True)
+                self._send(WORKING, "queue.bind", queue=name + which, exchange=name, no_wait=True)
+        self._put(WORKING, LEVELS[0], "k" * 255, self._body(), encode(Properties(), len(self._body(0))))
 
     # As an operator.
 

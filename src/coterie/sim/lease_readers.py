@@ -140,7 +140,9 @@ class LeaseReader:
 
     def _broker(self) -> tuple[ClusterHost, Queue] | None:
         """One that lets clients in and has the queue."""
-        names = [name for name, host in self._hosts.items() if host.node.alive and host.core and host.core.serves]
+        names = [
+            name for name, host in self._hosts.items() if host.node.alive and host.member and host.member.replica.serves
+        ]
         host = self._hosts[self._rng.choice(names)] if names else None
         if host is None or host.broker is None:
             return None
@@ -189,7 +191,7 @@ class LeaseReader:
     def look_back(self) -> None:
         """What was retired is nowhere, on no broker that has come so far."""
         for host in self._hosts.values():
-            if host.broker is None or host.core is None or not host.serves:
+            if host.broker is None or host.member is None or not host.serves:
                 continue
             queue = host.broker.vhosts["/"].queues.get(self._queue)
             if queue is not None and queue.cluster.has_come_to(self._since_place):

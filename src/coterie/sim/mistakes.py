@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.broker.journal import Journal
-from coterie.cluster.local_messages import Asked
+from coterie.cluster.outbox import Asked
 from coterie.cluster.wire import Kind
 
 if TYPE_CHECKING:
     from coterie.broker.storage import Store
-    from coterie.cluster.core import Core
+    from coterie.cluster.member import Member
 
 R = TypeVar("R")
 STEPS = 30
@@ -31,22 +31,22 @@ class Mistake(Exception):
 class Mistaken(Journal):
     """The journal of a broker in whose code there are mistakes."""
 
-    __slots__ = ("_aside", "_chance", "_core", "_left", "_seed")
+    __slots__ = ("_aside", "_chance", "_left", "_member", "_seed")
 
-    def __init__(self, store: Store, seed: int, chance: float, core: Core) -> None:
+    def __init__(self, store: Store, seed: int, chance: float, member: Member) -> None:
         super().__init__(store)
         self._seed = seed
-        self._core = core
+        self._member = member
         self._chance = chance
         self._aside = False
         self._left = 0
         """Notes until the event fails; 0: it does not."""
 
     def run(self, step: Callable[[], R]) -> R:
-        if self.on or self._aside or not self._core.applying:
+        if self.on or self._aside or not self._member.turn.applying:
             return super().run(step)
-        core = self._core
-        place = f"{core.cluster} {core.era.view} {core.progress.epoch}.{core.progress.index}"
+        replica = self._member.replica
+        place = f"{replica.cluster} {replica.era.view} {replica.progress.epoch}.{replica.progress.index}"
         rng = random.Random(f"{self._seed} {place}")
         self._left = rng.randint(1, STEPS) if rng.random() < self._chance else 0
         try:
@@ -92,10 +92,10 @@ def nonsense(rng: random.Random) -> tuple[Kind, bytes]:
     return kind, data
 
 
-def send_nonsense(core: Core, rng: random.Random) -> None:
+def send_nonsense(member: Member, rng: random.Random) -> None:
     """As an event of this broker; or as a word about members, which has no number."""
     kind, data = nonsense(rng)
     if kind < Kind.STATUS:
-        core.sending.send(kind, (data,), Asked(b""))
+        member.outbox.send(kind, (data,), Asked(b""))
     else:
-        core.sending.multicast(kind, data)
+        member.outbox.multicast(kind, data)

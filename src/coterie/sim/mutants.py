@@ -224,8 +224,8 @@ _CHANNEL_MUTATIONS: tuple[Mutation, ...] = (
         property="G20",
         what="the beginning of a packet that came in two pieces is lost",
         module="coterie.group.protocols.tcp_peer",
-        old="            self._parts.append(chunk[at:])\n            self._have, self._need = end - at, need",
-        new="            self._have, self._need = end - at, need",
+        old="            self._parts.append(self._kept(chunk[at:]))",
+        new="            pass",
         seed=21,
     ),
     Mutation(

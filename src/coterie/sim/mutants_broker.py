@@ -175,7 +175,7 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.store.recovery",
         old="        while kept and await self._hollow(*kept[-1]):",
         new="        while False:",
-        seed=1,
+        seed=103,
     ),
     Mutation(
         name="writer-does-not-wait-for-a-removal",
@@ -195,6 +195,17 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.store.compaction",
         old="            await self._remove(self._strays[0])",
         new="            pass",
-        seed=52000441,
+        seed=124,
+    ),
+    Mutation(
+        name="confirms-as-they-come",
+        profile="broker",
+        property="B1",
+        what="a batch that is safe before an earlier one is told in that one's place",
+        module="coterie.amqp.channel",
+        old="        while batches and batches[0].settled:\n            batches.popleft().tell()",
+        new="        for each in [each for each in batches if each.settled]:\n            batches.remove(each)\n"
+        "            each.tell()",
+        seed=82006863,
     ),
 )

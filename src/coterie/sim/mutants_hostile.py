@@ -26,6 +26,16 @@ HOSTILE_MUTATIONS: tuple[Mutation, ...] = (
         seed=26,
     ),
     Mutation(
+        name="letters-of-letters-have-no-end",
+        profile="broker",
+        property="B15",
+        what="letters that die again and again, and are twice as many each time, keep a broker busy",
+        module="coterie.broker.graveyard",
+        old="        if self._left >= 0:",
+        new="        if True:",
+        seed=5,
+    ),
+    Mutation(
         name="steps-are-taken-as-they-come",
         profile="broker",
         property="crash",
@@ -43,6 +53,6 @@ HOSTILE_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.cluster.wire",
         old='_CREDIT = struct.Struct(">QQQQQ")',
         new='_CREDIT = struct.Struct(">IIIII")',
-        seed=5,
+        seed=10,
     ),
 )

@@ -231,6 +231,16 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         seed=28,
     ),
     Mutation(
+        name="flush-ends-streams-early",
+        profile="vs",
+        property="G20",
+        what="the end of a stream overtakes what came of it before the first view",
+        module="coterie.group.protocols.flush_common",
+        old="            case StreamEnded() if self._early and self._ends_early(event):",
+        new="            case StreamEnded() if False:",
+        seed=71000010,
+    ),
+    Mutation(
         name="state-wrong-chunk",
         profile="vs",
         property="G16",

@@ -18,7 +18,7 @@ from coterie.runtime.base import (
     Listener,
     Network,
     StreamHandler,
-    TlsConfig,
+    StreamTls,
 )
 from coterie.sim.clock import DEAD, PAUSED, Owner, World
 from coterie.sim.link import Conditions, Link
@@ -128,9 +128,12 @@ class Ports:
 
 
 class SimListener(Listener):
-    def __init__(self, ports: Ports, port: int, accept: Callable[[], StreamHandler]) -> None:
+    def __init__(
+        self, ports: Ports, port: int, accept: Callable[[], StreamHandler], admits: Callable[[str], bool] | None
+    ) -> None:
         self.endpoint = Endpoint(ports.ip, port)
         self.accept = accept
+        self.admits = admits
         self._ports = ports
 
     def close(self) -> None:
@@ -238,16 +241,17 @@ class _Dial:
         world.after(accepted, target.owner, self._accept, listener, far)
 
     def _accept(self, listener: SimListener, far: SimStream) -> None:
-        if self._target.listeners.get(self._port) is listener:
+        admits = listener.admits
+        if self._target.listeners.get(self._port) is listener and (admits is None or admits(far.peer.host)):
             far.begin(listener.accept())
-        else:  # closed while the handshake was under way
+        else:  # closed while the handshake was under way, or from an address that is not allowed
             far.abort()
 
 
-def _refuse_tls(tls: TlsConfig | None) -> None:
+def _refuse_tls(tls: StreamTls | None) -> None:
     """There is nobody to listen in to a simulated network, and real certificates have dates, which it has not."""
     if tls is not None:
-        raise UserError("the simulator has no TLS: leave tls_cert, tls_key and tls_ca out")
+        raise UserError("the simulator has no TLS: leave encrypt, tls_cert, tls_key and tls_ca out")
 
 
 class SimNetwork(Network):
@@ -260,18 +264,22 @@ class SimNetwork(Network):
         self._ports = ports
 
     def listen(
-        self, endpoint: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None = None
+        self,
+        endpoint: Endpoint,
+        accept: Callable[[], StreamHandler],
+        tls: StreamTls | None = None,
+        admits: Callable[[str], bool] | None = None,
     ) -> SimListener:
         _refuse_tls(tls)
         port = endpoint.port or self._ports.free_port()
         if port in self._ports.listeners:
             raise UserError(f"cannot listen on {endpoint}: the port is in use")
-        listener = SimListener(self._ports, port, accept)
+        listener = SimListener(self._ports, port, accept, admits)
         if self.owner.state != DEAD:
             self._ports.listeners[port] = listener
         return listener
 
-    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: TlsConfig | None = None) -> None:
+    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: StreamTls | None = None) -> None:
         _refuse_tls(tls)
         world = self._fabric.world
         target = self._fabric.host(endpoint.host)

@@ -160,10 +160,13 @@ def hostile_actions(rng: random.Random, begin: float, end: float) -> tuple[list[
     name = f"{HOSTILE_NAME}1"
     kinds = [kind for kind in HOSTILE if rng.random() < 0.6]
     count = rng.choice((20, 60, 120)) if kinds else 0
-    return [name], [
+    deeds = [
         Action(rng.uniform(begin, end - 0.1), name, rng.choice(kinds), float(rng.randrange(1_000_000)))
         for _ in range(count)
     ]
+    if rng.random() < 0.15:
+        deeds.append(Action(rng.uniform(begin, end - 0.5), name, "cascade", float(rng.randrange(1_000_000))))
+    return [name], deeds
 
 
 def _faults(rng: random.Random, clients: list[str], begin: float, end: float) -> list[Fault]:

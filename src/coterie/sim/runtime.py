@@ -56,6 +56,8 @@ class SimTimer:
 class SimRuntime(Runtime):
     """One incarnation of a node."""
 
+    hash_cost = 1
+
     def __init__(self, world: World, node: Node, incarnation: int, net: Network, disk: Disk) -> None:
         self.world = world
         self.host = node

@@ -57,6 +57,10 @@ class SimStream(Stream):
         self._due = 0.0
         self._late = 0
         """How many pieces of `_flight` should have arrived but wait for the link or the reader."""
+        self._writes: deque[tuple[int, float]] = deque()
+        """Of what the other end has not read: how many bytes were written when."""
+        self.written_at = 0.0
+        """When the other end wrote the first byte of what is being received here. A slow link may take seconds."""
 
     @classmethod
     def pair(
@@ -91,6 +95,7 @@ class SimStream(Stream):
         data = b"".join(buffers)
         if not data:
             return
+        self._writes.append((len(data), self._world.time))
         if not self._queue and self._in_flight + len(data) <= self._limits.room:
             self._launch(data)
             return
@@ -200,11 +205,24 @@ class SimStream(Stream):
         if self._queue:
             self._pump()
         other = self.other
-        if data and other._open and other._handler is not None:
-            other._handler.received(data)
+        if data:
+            other.written_at = self._written(len(data))
+            if other._open and other._handler is not None:
+                other._handler.received(data)
         if ended and other._open:
             other._drop()
             other._finish(CloseReason.EOF)
+
+    def _written(self, size: int) -> float:
+        """When the first of the next bytes was written; so many of them have been read now."""
+        first = self._writes[0][1]
+        while size:
+            length, time = self._writes.popleft()
+            if length > size:
+                self._writes.appendleft((length - size, time))
+                break
+            size -= length
+        return first
 
     # Ending.
 

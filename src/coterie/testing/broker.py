@@ -20,6 +20,7 @@ from coterie.broker.vhost import Vhost
 from coterie.config import SECTIONS
 from coterie.errors import CoterieError, UserError
 from coterie.group.protocols.tcp import Tcp
+from coterie.node.group_port import GroupPort
 from coterie.node.node import Node, NodeConfig
 from coterie.settings import load, suggest
 from coterie.testing.clearing import asked, clear, hang_up, purge
@@ -52,6 +53,8 @@ class EmbeddedBroker:
         """Where AMQP clients reach it; the same after a restart."""
         self.console: str | None = None
         """The URL of its HTTP API, if it has one."""
+        self.probes: str | None = None
+        """And of its probes and metrics."""
         self._config = _configured(name, data, settings or {})
         self._doors = console
         self._own_loop = loop is None
@@ -86,14 +89,19 @@ class EmbeddedBroker:
         `peers`: their addresses, if they are not those of its last life."""
         if self._node is None:
             if self._config.data is not None:
-                self._config.data.mkdir(parents=True, exist_ok=True)
+                self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
             if peers:
-                self._config = replace(self._config, peers=tuple(peers))
+                self._config = replace(self._config, group_port=replace(self._config.group_port, peers=tuple(peers)))
             self._do(self._start())
 
     async def _start(self) -> None:
         console = f"{self.host}:0" if self._doors else ""
-        listen = replace(self._config.listen, amqp=f"{self.host}:{self.port}", console=console)
+        listen = replace(
+            self._config.listen,
+            amqp=f"{self.host}:{self.port}",
+            console=console,
+            probes=f"{self.host}:0" if console else "",
+        )
         node = Node(replace(self._config, listen=listen))
         watch = Watch(node.runtime)
         node.broker.observers.append(watch)
@@ -107,10 +115,11 @@ class EmbeddedBroker:
         self._node, self._watch = node, watch
         self.port = node.endpoints[0].port
         self.console = f"http://{node.console.endpoint}" if node.console is not None else None
-        if node.core is not None:
-            node.core.changed.append(watch.changed)
-            self._address = str(node.core.channel.stack.find(Tcp).endpoint)
-            self._config = replace(self._config, bind=self._address)
+        self.probes = f"http://{node.probes.endpoint}" if node.probes is not None else None
+        if node.member is not None:
+            node.member.changed.append(watch.changed)
+            self._address = str(node.member.channel.stack.find(Tcp).endpoint)
+            self._config = replace(self._config, group_port=replace(self._config.group_port, bind=self._address))
 
     def stop(self) -> None:
         """In good order, as SIGTERM would. Without a data folder everything that it had is gone."""
@@ -218,14 +227,14 @@ class EmbeddedBroker:
 
     async def _serves(self, wanted: bool, timeout: float) -> None:
         node, watch = self._running(), self._watch
-        core = node.core
-        if core is None or watch is None:
+        member = node.member
+        if member is None or watch is None:
             return
         try:
             async with asyncio.timeout(timeout):
-                await watch.until(lambda: core.serves is wanted)
+                await watch.until(lambda: member.replica.serves is wanted)
         except TimeoutError:
-            what = f"does not serve: {core.why}" if wanted else "still serves"
+            what = f"does not serve: {member.replica.why}" if wanted else "still serves"
             raise TimeoutError(f"after {timeout:g} s {self.name} {what}") from None
 
     # What is done to it.
@@ -245,7 +254,7 @@ class EmbeddedBroker:
 
         async def published() -> bool:
             where = self._vhost(vhost)
-            where.check_publish(exchange)
+            where.check_publish(exchange, None)
             future: asyncio.Future[None] = asked(lambda done: where.publish([one], lambda: done(None)))
             await future
             return not (one.unroutable or one.refused)
@@ -308,4 +317,4 @@ def _configured(name: str, data: Path | None, settings: Settings) -> NodeConfig:
             known = [each for each in SECTIONS if each != "node"]
             raise UserError(f"there is no section '{section}' to set here{suggest(section, known)}")
         sections[section] = load(SECTIONS[section], values, f"settings of {name}, {section}")
-    return NodeConfig(name, data, bind="127.0.0.1:0", **sections)
+    return NodeConfig(name, data, group_port=GroupPort("127.0.0.1:0"), **sections)

@@ -21,7 +21,7 @@ from coterie.broker.store.scan import Record, Scanner
 from coterie.broker.store.segment import REFERENCE_SIZE, Segment
 from coterie.broker.store.settings import StoreSettings
 from coterie.errors import DiskError, NoSuchFile
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Buffer
 
 log = Log(__name__)

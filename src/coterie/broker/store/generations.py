@@ -13,7 +13,7 @@ from typing import Final
 
 from coterie.broker.store.files import Files, parse_name
 from coterie.errors import DiskError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Runtime
 
 WHOLE: Final = "whole"

@@ -19,7 +19,7 @@ from coterie.broker.store.index import Index
 from coterie.broker.store.segment import Place
 from coterie.broker.store.settings import StoreSettings
 from coterie.errors import DiskError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Runtime
 
 log = Log(__name__)

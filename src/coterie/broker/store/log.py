@@ -35,7 +35,7 @@ from coterie.broker.store.unit import Mark as UnitMark
 from coterie.broker.store.unit import Unit
 from coterie.broker.store.writer import Writer
 from coterie.errors import DiskError
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Future, Runtime
 
 if TYPE_CHECKING:
@@ -107,8 +107,9 @@ class LogStore(Store):
 
     async def _recover(self, done: Callable[[Recovered | Exception], None]) -> None:
         generations, written = self._generations, 0
+        goes_back = self._kept is not None
         try:
-            if self._kept is not None:
+            if goes_back:
                 written = self.writer.written
                 await self._settle()
                 self._kept = None
@@ -131,6 +132,8 @@ class LogStore(Store):
         )  # fmt: skip
         self.writer.written = self.writer.synced = written
         self.writer.on_synced = self._synced
+        if goes_back:
+            self._blocked(False)
         self._trace_generation("opened", self._generation)
         self._compactor = Compactor(self._files, self.settings, self.index, secret, result.incarnation)
         self._unit = Unit(self._next_number)
@@ -309,16 +312,14 @@ class LogStore(Store):
         """A durable queue was declared: note its first positions as given."""
         self._marks(queue)
 
+    def leapt(self, queue: Queue) -> None:
+        self._given(self._queues.get(queue) or self._marks(queue), queue.next_position - 1)
+
     def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
         if not entries:
             return
         marks = self._queues.get(queue) or self._marks(queue)
-        if self.journal.on:
-            self.journal.note(marks.restore, marks.image())
-        last = entries[-1].position
-        marks.next = max(marks.next, last + 1)  # what another broker brings comes from the back
-        if last >= marks.reserve_at:
-            self._reserve(marks, last)
+        self._given(marks, entries[-1].position)
         # The common case first: all of them are persistent, and none is in another queue already.
         fresh = [e for e in entries if (m := e.message) is not None and m.persistent and not m.stored]
         if len(fresh) != len(entries):
@@ -601,6 +602,14 @@ class LogStore(Store):
         marks.reserve(position, self.settings.positions_ahead)
         self._save_marks(marks)
         self.writer.sync_soon(self.writer.written)
+
+    def _given(self, marks: QueueMarks, last: int) -> None:
+        """Up to this position, or further: what another broker brings comes from the back."""
+        if self.journal.on:
+            self.journal.note(marks.restore, marks.image())
+        marks.next = max(marks.next, last + 1)
+        if last >= marks.reserve_at:
+            self._reserve(marks, last)
 
     def _save_marks(self, marks: QueueMarks) -> None:
         self.save(QUEUE_MARKS, marks.key, marks.record())

@@ -23,7 +23,7 @@ from coterie.broker.store.operations import CONTENT_ONLY, Atomic, Dequeue, Enque
 from coterie.broker.store.scan import Record, Scanner
 from coterie.broker.store.segment import REFERENCE_SIZE, Segment
 from coterie.broker.store.settings import StoreSettings
-from coterie.log import Log
+from coterie.logs import Log
 
 QUEUE_MARKS = "store.marks"
 """The store's own kind of saved record: how far positions and deliveries of a queue may have gone."""
@@ -61,6 +61,9 @@ class Recovery:
         self._enqueues: list[tuple[Segment, int, Enqueue]] = []
         self._bad: dict[int, str] = {}
         """Messages whose content is damaged, and where."""
+        self._unfounded: dict[int, int] = {}
+        """Messages whose content, which others had, is not there: damage, unless they are gone by the end. Of a message
+        that is gone, a compaction drops the content before the records in later segments that referred to it."""
         self._incarnation = 0
         self.secret = b""
         self._unlisted = 0
@@ -215,6 +218,8 @@ class Recovery:
                 segment.dequeue_bytes += len(op.ranges) * 16
                 for first, last in op.ranges:
                     self._index.kill(first, last, segment)
+                    for number in [number for number in self._unfounded if first <= number <= last]:
+                        del self._unfounded[number]
                     self.next_number = max(self.next_number, last + 1)
             elif isinstance(op, Save):
                 key = op.kind, op.key
@@ -248,7 +253,7 @@ class Recovery:
     def _refer(self, number: int, content: int) -> bool:
         """Whether the content is there."""
         if content in self._index.refers or self._index.find(content) is None:
-            self._damaged(f"message {number} has lost its content, which message {content} had")
+            self._unfounded[number] = content
             return False
         self._index.refer(number, content)
         return True
@@ -258,6 +263,8 @@ class Recovery:
     def _settle_contents(self) -> None:
         """Contents that nobody refers to any more, and messages whose contents or queues are lost."""
         index = self._index
+        for number, content in self._unfounded.items():
+            self._damaged(f"message {number} has lost its content, which message {content} had")
         for number in [number for number in index.orphans if number not in index.shared]:
             del index.orphans[number]
             index.kill(number, number, None)

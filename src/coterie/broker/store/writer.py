@@ -21,7 +21,7 @@ from coterie.broker.store.settings import StoreSettings
 from coterie.broker.store.unit import Unit
 from coterie.durations import Durations
 from coterie.errors import NoSuchFile
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Buffer, Runtime, Timer
 
 log = Log(__name__)
@@ -321,6 +321,8 @@ class Writer:
         if self._broken or self._failures > 1:
             self._abandon()
         self.flush()
+        if not (self._pending or self._unsynced or self._busy):
+            self._accepted()  # nothing is left to try it with: all is synced, and blocked publishers bring nothing new
 
     def _abandon(self) -> None:
         """Go on with another segment. What of this one is not synced is written again there."""

@@ -3,7 +3,8 @@
 It promises that a side says nothing of itself before the other has proven it: no name, no endpoint, no peer. Each draws
 a nonce; the dialler proves first, since it is the one who wants in. A proof is an HMAC over both nonces and the role
 of who proves, with a key of the secret and the group's name: a recorded one does not fit other nonces, a reflected one
-not the other role. The secret never leaves the process. What follows the handshake is not protected: that is for TLS.
+not the other role. The secret never leaves the process. What follows the handshake is not protected: that is for TLS,
+inside which the handshake is the same.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def check_secret(secret: str, where: str) -> None:
     """Refuse one that can be guessed. None at all, which is empty, is allowed."""
     if secret and len(secret) < SECRET_LEAST:
         raise UserError(
-            f"{where}: secret must have at least {SECRET_LEAST} characters: make one with `openssl rand -hex 32`"
+            f"{where}: secret must have at least {SECRET_LEAST} characters: make one with `coterie cluster init`"
         )
 
 

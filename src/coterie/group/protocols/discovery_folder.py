@@ -18,7 +18,7 @@ from coterie.errors import UserError
 from coterie.group.protocols.discovery_base import FOUND_MAX, Discovery
 from coterie.group.protocols.transport import WILDCARDS, is_reachable
 from coterie.group.stack import Stack
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Endpoint
 from coterie.settings import setting
 

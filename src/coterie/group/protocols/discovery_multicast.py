@@ -14,11 +14,11 @@ from typing import Any
 from coterie.errors import UnprovenError, WireError
 from coterie.group.packet import CHECKED, Decoder, Packet, encode_header
 from coterie.group.protocols.discovery_base import FOUND_MAX, Discovery
-from coterie.group.protocols.seal import ID_SIZE, OVERHEAD, ReplayedError, Seal, aead, refuse_sealed
+from coterie.group.protocols.seal import ID_SIZE, OVERHEAD, ReplayedError, Seal, refuse_sealed
 from coterie.group.protocols.transport import WILDCARDS, counter_of, is_reachable, parse_endpoint
 from coterie.group.stack import Stack
 from coterie.group.wire import Codec
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Buffer, DatagramHandler, Datagrams, Endpoint
 from coterie.settings import setting
 
@@ -71,8 +71,6 @@ class Multicast(Discovery, DatagramHandler):
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
         self._decoder = Decoder(stack.group_tag, _LARGEST, stack.local)
-        if self.transport.secret:
-            aead(self.name)
 
     def start(self) -> None:
         if self.transport.secret:

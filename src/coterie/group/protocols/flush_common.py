@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from coterie.errors import UserError
-from coterie.group.events import Event, Suspect, Unsuspect, ViewChange
+from coterie.group.events import Event, StreamEnded, Suspect, Unsuspect, ViewChange
 from coterie.group.members import Address, View
 from coterie.group.packet import APP, MCAST, UCAST, Packet
 from coterie.group.protocols.flush_base import Done, FlushProtocol, Kind, Lost
@@ -63,8 +63,8 @@ class Flushing(FlushProtocol):
         """With proof of their death, or without."""
         self.members: tuple[Address, ...] = ()
         """Of the view that we were told of last; none before the first."""
-        self._early: list[Packet] = []
-        """What came before the first view. Its senders' credit bounds it."""
+        self._early: list[Packet | StreamEnded] = []
+        """What came before the first view, and the ends of its streams. Its senders' credit bounds it."""
         self._rules = {rule.partition(".")[2]: rule for rule in self.rules}
         self.gate, self.holding, self.leading = Gate(self), Holding(self), Leading(self)
 
@@ -217,6 +217,9 @@ class Flushing(FlushProtocol):
             case ViewChange():
                 self._view_changed(event)
                 return
+            case StreamEnded() if self._early and self._ends_early(event):
+                self._early.append(event)
+                return
         super().up_event(event)
 
     def suspected(self, members: tuple[Address, ...]) -> None:
@@ -236,9 +239,27 @@ class Flushing(FlushProtocol):
         if not before:
             self.gate.first_view()
             early, self._early = self._early, []
-            if early:
-                self.pass_up(early)
+            self._pass_up_early(early)
         self.changed(view, before)
+
+    def _pass_up_early(self, early: list[Packet | StreamEnded]) -> None:
+        batch: list[Packet] = []
+        for each in early:
+            if isinstance(each, Packet):
+                batch.append(each)
+                continue
+            if batch:
+                self.pass_up(batch)
+                batch = []
+            super().up_event(each)
+        if batch:
+            self.pass_up(batch)
+
+    def _ends_early(self, ended: StreamEnded) -> bool:
+        """Whether units of that stream wait here: its end comes after them."""
+        stream = (ended.sender, ended.carrier, ended.conn)
+        waiting = (each for each in self._early if isinstance(each, Packet))
+        return any((packet.sender, packet.carrier, packet.conn) == stream for packet in waiting)
 
     def changed(self, view: View, before: tuple[Address, ...]) -> None:
         """The application knows the view."""

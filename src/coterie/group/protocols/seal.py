@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from coterie.errors import ForeignError, UnprovenError, UserError, WireError
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from coterie.errors import ForeignError, UnprovenError, WireError
 from coterie.group.packet import MAGIC, group_tag
 from coterie.group.protocols.auth import REMEDY, derive
 from coterie.runtime.base import Buffer
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 SEALED: Final = b"Cs"
 VERSION: Final = 1
@@ -37,17 +36,6 @@ class ReplayedError(WireError):
     """A sound datagram, but it was opened before, or is too old to tell."""
 
 
-def aead(where: str) -> type[AESGCM]:
-    """The cipher. Raises UserError that says what to install."""
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise UserError(
-            f"{where}: a secret needs the package 'cryptography', which encrypts: pip install 'coterie[secure]'"
-        ) from None
-    return AESGCM
-
-
 def refuse_sealed(data: Buffer) -> None:
     """For a member without a secret: say so if a datagram makes no sense because it is sealed."""
     if bytes(data[:2]) == SEALED:
@@ -58,7 +46,6 @@ class Seal:
     """Seals what this process sends, and opens what others sent. `where` is the layer that has the secret."""
 
     def __init__(self, secret: str, group: str, where: str, own_id: bytes, senders_max: int) -> None:
-        self._cipher = aead(where)
         self._tag = group_tag(group)
         self._key = derive(secret.encode(), f"seal {where}", group.encode())
         self._own_id = own_id
@@ -104,7 +91,7 @@ class Seal:
         return memoryview(body)
 
     def _key_of(self, sender_id: bytes) -> AESGCM:
-        return self._cipher(derive(self._key, "sender", sender_id))
+        return AESGCM(derive(self._key, "sender", sender_id))
 
     def _remember(self, sender_id: bytes, key: AESGCM) -> _Sender:
         if len(self._senders) >= self._senders_max:

@@ -36,7 +36,7 @@ from coterie.group.protocols.state_messages import (
 from coterie.group.protocols.state_stream import Outgoing, Pace
 from coterie.group.protocols.total import Total
 from coterie.group.protocols.transport import Transport
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Buffer, Future, Timer
 from coterie.settings import setting
 from coterie.trace import Json

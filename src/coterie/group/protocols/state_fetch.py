@@ -16,7 +16,7 @@ from coterie.group.members import Address, View
 from coterie.group.protocols.flush_base import FlushProtocol, Kind, Outcome
 from coterie.group.protocols.state_messages import Cancel, Chunk, Cut, End, Failed, Request
 from coterie.group.protocols.state_stream import Incoming
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Future, Timer
 
 if TYPE_CHECKING:

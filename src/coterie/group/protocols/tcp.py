@@ -4,7 +4,8 @@ It promises that a peer which said HELLO is reached for as long as PeerConnected
 pair of addresses is used, that a lost connection is told at once (PeerClosed) and dialled again for ever, and that
 death is called proven only when the peer's own host refuses the redial or another incarnation answers. What waits in a
 write buffer is bounded: beyond the bound packets are dropped and counted, and the reliable layers send them again. With
-a secret nobody is told anything who has not proven that it knows it; with certificates every connection is TLS.
+a secret nobody is told anything who has not proven that it knows it; with `encrypt`, or with certificates, every
+connection is TLS.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.crowd import Crowd
 from coterie.errors import UserError, WireError
 from coterie.group.events import Event, PeerClosed, PeerConnected, PeerHeard, Replaced, Suspect
 from coterie.group.members import Address, View
@@ -22,7 +24,7 @@ from coterie.group.protocols.contacts import Contact, Contacts
 from coterie.group.protocols.tcp_peer import CODEC, HELLO_MAX, TCP_ID, Hello, Link, Mesh
 from coterie.group.protocols.transport import WILDCARDS, Transport, counter_of, is_reachable
 from coterie.group.stack import Stack
-from coterie.runtime.base import Buffer, CloseReason, Endpoint, Listener, Stream, TlsConfig
+from coterie.runtime.base import Buffer, CloseReason, Endpoint, KeyTls, Listener, Stream, StreamTls, TlsConfig
 from coterie.settings import setting
 
 GOSSIP_MAX = 256
@@ -57,21 +59,33 @@ class TcpSettings:
     forget_after: float = setting(
         3600.0, "how long an endpoint that only a peer told us is dialled without an answer", unit="s", minimum=0.0
     )
-    handshakes_max: int = setting(256, "accepted connections that may be without a HELLO at one time", minimum=1)
+    handshakes_max: int = setting(
+        256, "accepted connections without a HELLO; one more closes the oldest of the address with most", minimum=1
+    )
     secret: str = setting(
         "", "what every member must know to be let in, at least 16 characters; empty lets everybody in", hidden=True
+    )
+    encrypt: bool = setting(
+        False, "connections are TLS 1.3, by certificates that each member makes itself of the secret, which it needs"
     )
     tls_cert: str = setting("", "file with this member's certificate; with tls_key and tls_ca, connections are TLS")
     tls_key: str = setting("", "file with the certificate's private key")
     tls_ca: str = setting("", "file with the cluster's certificate authority: only certificates that it signed count")
 
 
+HANG_UPS = 3
+"""Attempts after which it is worth a line that a peer hangs up without a word: once, it may have stopped just then."""
 AGAIN_LIMIT = 64 << 10
 """Bytes waiting for a peer beyond which nothing is sent to it again."""
 
 
 def _tls_of(settings: TcpSettings) -> TlsConfig | None:
+    """By the operator's own certificates. Raises UserError for what contradicts itself."""
     files = (settings.tls_cert, settings.tls_key, settings.tls_ca)
+    if settings.encrypt and not settings.secret:
+        raise UserError("TCP: encrypt needs a secret, of which the keys are made")
+    if settings.encrypt and any(files):
+        raise UserError("TCP: encrypt makes certificates of the secret: leave it out, or tls_cert, tls_key and tls_ca")
     if not any(files):
         return None
     if not all(files):
@@ -109,12 +123,13 @@ class Tcp(Transport, Mesh):
         check_secret(self.settings.secret, "TCP")
         self.secret = self.settings.secret
         self._key: bytes | None = None
-        self._tls = _tls_of(self.settings)
+        self._tls: StreamTls | None = _tls_of(self.settings)
         self._check_body = self.settings.checksum == "full"
         self._listener: Listener | None = None
         self._endpoint = Endpoint(self.settings.bind_host, self.settings.bind_port)
         self._links: dict[Address, Link] = {}  # in use, by peer
-        self._strangers: dict[Link, None] = {}  # accepted, without a HELLO
+        most = self.settings.handshakes_max
+        self._strangers: Crowd[Link] = Crowd(most, most)  # accepted, without a HELLO
         self._spare: dict[Link, None] = {}  # being dialled, or retired
         self._hellos = 0
         self._token = 0
@@ -130,6 +145,9 @@ class Tcp(Transport, Mesh):
         self._again_limit = min(most, AGAIN_LIMIT)
         if self.secret:
             self._key = derive(self.secret.encode(), "connection", stack.group.encode())
+        if self.settings.encrypt:
+            key = derive(self.secret.encode(), "authority", stack.group.encode())
+            self._tls = KeyTls(key, self.settings.connect_timeout, self.settings.handshakes_max)
         self.decoder = Decoder(stack.group_tag, self.settings.max_packet, stack.local)
         self.hello_decoder = Decoder(stack.group_tag, min(HELLO_MAX, self.settings.max_packet), stack.local)
         self._contacts = Contacts(
@@ -286,10 +304,10 @@ class Tcp(Transport, Mesh):
     def link_connected(self, link: Link) -> None:
         contact = link.contact
         if contact is None:
-            if len(self._strangers) >= self.settings.handshakes_max or self._listener is None:
+            if self._listener is None:
                 link.end()
                 return
-            self._strangers[link] = None
+            self._make_room(link)
         elif contact.address is not None and contact.address in self._links:
             link.end()  # it came to us in the meantime
             return
@@ -301,6 +319,15 @@ class Tcp(Transport, Mesh):
             link.say(opening)
         elif contact is not None:
             self._say_hello(link)
+
+    def _make_room(self, link: Link) -> None:
+        """Those who say nothing keep no member out: the oldest of the address with most of them goes."""
+        assert link.stream is not None
+        host = link.stream.peer.host
+        oldest = self._strangers.who_goes(host) if self._strangers.crowded(host) else None
+        if oldest is not None:
+            oldest.end(CloseReason.TIMEOUT)
+        self._strangers.add(link, host)
 
     def _too_slow(self, link: Link) -> None:
         if not link.auth.proven:
@@ -374,7 +401,7 @@ class Tcp(Transport, Mesh):
         if link.timer is not None:
             link.timer.cancel()
             link.timer = None
-        self._strangers.pop(link, None)
+        self._strangers.remove(link)
         self._spare.pop(link, None)
         if link.contact is not None:
             link.contact.dialling = False
@@ -463,31 +490,42 @@ class Tcp(Transport, Mesh):
         link.end(CloseReason.ERROR)
 
     def link_closed(self, link: Link, reason: CloseReason) -> None:
-        self._strangers.pop(link, None)
+        self._strangers.remove(link)
         self._spare.pop(link, None)
         if link.contact is not None and not link.identified:
             link.contact.dialling = False
         if self._listener is None:
             return
         if not link.identified:
-            self._handshake_failed(link.contact, reason)
+            self._handshake_failed(link, reason)
         elif self._links.get(link.peer) is link:
             self._lost(link)
 
-    def _handshake_failed(self, contact: Contact | None, reason: CloseReason) -> None:
+    def _handshake_failed(self, link: Link, reason: CloseReason) -> None:
+        contact = link.contact
         if reason is CloseReason.UNTRUSTED:
             self.stats["unproven"] += 1
         if contact is None:
             self.stats["handshakes_failed"] += 1
             return
-        if self._tls is not None and reason in (CloseReason.EOF, CloseReason.RESET):
-            hint = "it hung up before its HELLO: if that goes on, see whether its tls_ca has signed our tls_cert"
+        hung_up = reason in (CloseReason.EOF, CloseReason.RESET) and not link.spoke
+        known = self.complained_of(contact.endpoint.host, "unproven")  # a better reason was logged
+        if hung_up and not known and (self._tls is not None or contact.failures >= HANG_UPS):
+            hint = f"it hung up before its HELLO: if that goes on, see whether {self._doubt()}"
             self.refuse("handshakes_failed", contact.endpoint.host, hint)
         self._contacts.failed(contact)
         if reason is CloseReason.REFUSED and contact.lost and contact.address is not None:
             self._contacts.settled(contact.address)
             self.rule("tcp.redial_refused")
             self.up_event(PeerClosed(contact.address, True))
+
+    def _doubt(self) -> str:
+        """What may be wrong if a peer hangs up without a word."""
+        if self._tls is None:
+            return "it encrypts, and this member does not"
+        if self.settings.encrypt:
+            return "it encrypts too, and has the same secret"
+        return "its tls_ca has signed our tls_cert"
 
     def _lost(self, link: Link) -> None:
         """Tell it now, and look at once whether the peer's host still knows the process."""

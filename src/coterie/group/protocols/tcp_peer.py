@@ -94,6 +94,8 @@ class Link(StreamHandler):
         self._have = 0
         self._need = _PREFIX
         self._deaf = False
+        self.spoke = False
+        """A packet has come: whatever is wrong, the other side can say it."""
         self.contact = contact
         self.auth = Handshake(None, b"", dialled=contact is not None)
         """Replaced when it is connected, if there is a secret."""
@@ -168,7 +170,9 @@ class Link(StreamHandler):
         except WireError as error:
             problem = error
             if self.peer is NOBODY and chunk[0] in _TLS_RECORDS:
-                problem = WireError("it speaks TLS and this member does not: set tls_cert, tls_key and tls_ca")
+                problem = WireError(
+                    "it speaks TLS and this member does not: set the same `encrypt`, or certificates, on all"
+                )
         if batch:
             self._mesh.link_batch(self, batch, len(chunk))
         elif self.peer is not NOBODY:
@@ -191,7 +195,7 @@ class Link(StreamHandler):
             take = self._need - self._have
             if end - at < take:
                 if at < end:
-                    parts.append(chunk[at:])
+                    parts.append(self._kept(chunk[at:]))
                     self._have += end - at
                 return end
             parts.append(chunk[at : at + take])
@@ -223,11 +227,17 @@ class Link(StreamHandler):
                 if self.over:
                     return
         if at < end:
-            self._parts.append(chunk[at:])
+            self._parts.append(self._kept(chunk[at:]))
             self._have, self._need = end - at, need
+
+    def _kept(self, piece: memoryview) -> Buffer:
+        """Until the rest comes. A slice keeps the whole chunk in memory, with what all others have sent: of somebody
+        who has not said who it is a copy is kept."""
+        return bytes(piece) if self.peer is NOBODY else piece
 
     def _greeted(self, packet: Packet) -> None:
         """The first packet of the connection, or another HELLO."""
+        self.spoke = True
         if self.peer is not NOBODY:
             raise WireError("a second HELLO")
         message = CODEC.decode(packet.body) if packet.proto == TCP_ID else None

@@ -15,7 +15,7 @@ from coterie.group.members import Address
 from coterie.group.packet import NOBODY, Packet, encode_header
 from coterie.group.protocol import Protocol
 from coterie.group.stack import Stack
-from coterie.log import Log
+from coterie.logs import Log
 from coterie.runtime.base import Endpoint
 
 log = Log(__name__)
@@ -104,6 +104,10 @@ class Transport(Protocol):
                 self._complained.clear()
             self._complained[who, counter] = None
             log.warning("peer refused", local=self.stack.local, transport=self.name, peer=who, why=why)
+
+    def complained_of(self, who: str, counter: str) -> bool:
+        """Whether such a line about this peer is in the log already."""
+        return (who, counter) in self._complained
 
     def header(self, packet: Packet) -> bytes | None:
         """Stamp the packet with its sender and encode its header; None, and counted, if it is too large to send."""

@@ -20,7 +20,7 @@ from coterie.group.members import Address
 from coterie.group.packet import AGAIN, CHECKED, VERSION, Decoder, Packet, encode_header
 from coterie.group.protocols.auth import check_secret
 from coterie.group.protocols.contacts import Contact, Contacts
-from coterie.group.protocols.seal import ID_SIZE, ReplayedError, Seal, aead, refuse_sealed
+from coterie.group.protocols.seal import ID_SIZE, ReplayedError, Seal, refuse_sealed
 from coterie.group.protocols.transport import WILDCARDS, Transport, counter_of, is_reachable, parse_endpoint
 from coterie.group.stack import Stack
 from coterie.group.wire import Codec
@@ -125,7 +125,6 @@ class Udp(Transport, DatagramHandler):
         self.secret = self.settings.secret
         if self.secret:
             check_secret(self.secret, "UDP")
-            aead("UDP")
             self._check_body = False  # the seal does, and better
         self._seal: Seal | None = None
         group = self.settings.multicast

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 from collections.abc import Callable
 
@@ -51,11 +50,3 @@ def bind_error(endpoint: Endpoint, error: Exception) -> UserError:
     if code == errno.EADDRNOTAVAIL:
         return UserError(f"cannot bind {endpoint}: {where} is not an address of this machine: choose one that is")
     return UserError(f"cannot bind {endpoint}: {error}: check the address")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a numeric address is within this machine."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

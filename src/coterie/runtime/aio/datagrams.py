@@ -13,10 +13,11 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 
+from coterie.addresses import is_loopback
 from coterie.errors import UserError
 from coterie.runtime.aio import failures
 from coterie.runtime.aio.arena import Arena
-from coterie.runtime.aio.binding import LAST_PORT, bind, is_loopback
+from coterie.runtime.aio.binding import LAST_PORT, bind
 from coterie.runtime.base import Buffer, DatagramHandler, Datagrams, Endpoint
 
 BUFFER_SIZE = 4 << 20

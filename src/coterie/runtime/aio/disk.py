@@ -48,7 +48,7 @@ class FolderDisk(Disk):
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path) -> None:
         self._loop = loop
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder = Folder(path)
         except OSError as error:
             raise UserError(f"cannot use {path} as the data folder: {error.strerror}: choose another") from None

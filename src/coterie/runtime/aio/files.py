@@ -240,7 +240,7 @@ class Folder:
                 if not create:
                     raise
                 _make_folder(path.parent)
-                fd = os.open(path, flags | os.O_CREAT, 0o640)
+                fd = os.open(path, flags | os.O_CREAT, 0o600)
             file = _File(fd, os.fstat(fd).st_size)
         except OSError as error:
             raise disk_error(name, error) from None
@@ -294,7 +294,7 @@ def _make_folder(path: Path) -> None:
     if not path.is_dir():
         _make_folder(path.parent)
         try:
-            path.mkdir()
+            path.mkdir(mode=0o700)
         except FileExistsError:
             return
         _sync_folder(path.parent)

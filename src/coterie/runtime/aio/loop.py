@@ -43,8 +43,15 @@ class AioRuntime(Runtime):
     net: AioNetwork
 
     def __init__(
-        self, node: str, *, disk_dir: Path | None = None, seed: int | None = None, trace: Tracer | None = None
+        self,
+        node: str,
+        *,
+        disk_dir: Path | None = None,
+        seed: int | None = None,
+        trace: Tracer | None = None,
+        guest: bool = True,
     ) -> None:
+        """`guest`: the process has other things to do, and its memory says nothing about this node."""
         self._loop = loop = asyncio.get_running_loop()
         failures.watch(loop)
         self.node = node
@@ -59,6 +66,14 @@ class AioRuntime(Runtime):
         self._tasks: set[asyncio.Task[Any]] = set()
         """Only to keep them alive, as asyncio does not; never iterated over but to end them."""
         self._closed = False
+        self._guest = guest
+
+    def memory(self) -> int:
+        return 0 if self._guest else resident_memory()
+
+    def give_back(self) -> None:
+        if not self._guest:
+            self.offload(_trim, lambda _: None)
 
     def now(self) -> float:
         return time.monotonic()
@@ -128,6 +143,23 @@ class AioRuntime(Runtime):
             self.trace.seal()
         else:
             self.trace.flush()
+
+
+def resident_memory() -> int:
+    """Of this process; 0: the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _trim() -> None:
+    """Where the C library is glibc. It lets other threads run meanwhile."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        pass
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

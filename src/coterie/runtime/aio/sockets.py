@@ -13,14 +13,25 @@ import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from coterie.addresses import is_loopback
 from coterie.errors import UserError
 from coterie.runtime.aio import failures
 from coterie.runtime.aio.arena import Arena
-from coterie.runtime.aio.binding import LAST_PORT, bind, bind_error, is_loopback
+from coterie.runtime.aio.binding import LAST_PORT, bind, bind_error
 from coterie.runtime.aio.datagrams import AioDatagrams
 from coterie.runtime.aio.streams import AioStream, reason_of
 from coterie.runtime.aio.tls import Tls
-from coterie.runtime.base import CloseReason, DatagramHandler, Endpoint, Listener, Network, StreamHandler, TlsConfig
+from coterie.runtime.base import (
+    CloseReason,
+    DatagramHandler,
+    Endpoint,
+    KeyTls,
+    Listener,
+    Network,
+    StreamHandler,
+    StreamTls,
+    TlsConfig,
+)
 
 BACKLOG = 512
 ACCEPT_BATCH = 64
@@ -32,6 +43,9 @@ LOOPBACK_RECEIVE_BUFFER = 1 << 20
 received, medians of five on two busy cores, ranges overlap), and it bounds what waits in the kernel. Between machines,
 and for the send buffer, the kernel tunes itself."""
 
+KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""Seconds of silence before the kernel asks, seconds between two questions, questions without an answer."""
+
 
 class AioNetwork(Network):
     """`close` ends everything that was opened through it."""
@@ -39,32 +53,40 @@ class AioNetwork(Network):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._arena = Arena()
-        self._tls = Tls()
+        self.tls = Tls()
         self._streams: dict[AioStream, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._listeners: dict[AioListener, None] = {}
         self._datagrams: dict[AioDatagrams, None] = {}
         self._closed = False
 
-    def listen(self, endpoint: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None = None) -> Listener:
+    def listen(
+        self,
+        endpoint: Endpoint,
+        accept: Callable[[], StreamHandler],
+        tls: StreamTls | None = None,
+        admits: Callable[[str], bool] | None = None,
+    ) -> Listener:
         self._check_open()
         if tls is not None:
-            self._tls.context(tls, server=True)
-        sock = bind(endpoint, socket.SOCK_STREAM, _prepare)
-        try:
-            sock.listen(BACKLOG)
-        except OSError as error:  # some systems find out only now that another socket listens there
-            sock.close()
-            raise bind_error(endpoint, error) from None
-        listener = AioListener(self._loop, sock, lambda accepted, peer: self._adopt(accepted, peer, accept, tls))
+            self.tls.context(tls, server=True)
+
+        def accepted(sock: socket.socket, peer: Endpoint) -> None:
+            if admits is not None and not admits(peer.host):
+                sock.close()
+            else:
+                self._adopt(sock, peer, accept, tls)
+
+        listener = AioListener(self._loop, listening_socket(endpoint), accepted)
         self._listeners[listener] = None
         listener.when_closed = lambda: self._listeners.pop(listener, None)
         return listener
 
-    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: TlsConfig | None = None) -> None:
+    def connect(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: StreamTls | None = None) -> None:
         self._check_open()
-        context = None if tls is None else self._tls.context(tls, server=False)
-        self._start(self._dial(endpoint, handler, timeout, context))
+        if tls is not None:
+            self.tls.context(tls, server=False)
+        self._start(self._dial(endpoint, handler, timeout, tls))
 
     def datagrams(
         self, endpoint: Endpoint, handler: DatagramHandler, multicast: Endpoint | None = None, ttl: int = 0
@@ -109,9 +131,7 @@ class AioNetwork(Network):
             found = []
         failures.guarded(f"resolving {host}", done, sorted({str(address[0]) for *_, address in found}))
 
-    async def _dial(
-        self, endpoint: Endpoint, handler: StreamHandler, timeout: float, context: ssl.SSLContext | None
-    ) -> None:
+    async def _dial(self, endpoint: Endpoint, handler: StreamHandler, timeout: float, tls: StreamTls | None) -> None:
         stream = AioStream(self._loop, self._arena, handler, endpoint, self._streams)
         deadline = self._loop.time() + timeout
         try:
@@ -120,15 +140,22 @@ class AioNetwork(Network):
         except (Exception, asyncio.CancelledError) as error:
             _give_up(stream, error)
             return
-        if context is None:
+        if tls is None:
             await self._attach(stream, sock)
         else:
+            context = self.tls.context(tls, server=False)
             # Here create_connection does no harm (see _attach): the stream is connected only after the handshake.
-            secured = self._loop.create_connection(lambda: stream, sock=sock, ssl=context, server_hostname="")
-            await self._secure(stream, sock, secured, deadline)
+            hostname = tls.hostname if isinstance(tls, TlsConfig) else ""
+            secured = self._loop.create_connection(lambda: stream, sock=sock, ssl=context, server_hostname=hostname)
+            await self._secure(stream, sock, secured, deadline, tls)
 
     async def _secure(
-        self, stream: AioStream, sock: socket.socket, secured: Coroutine[Any, Any, object], deadline: float
+        self,
+        stream: AioStream,
+        sock: socket.socket,
+        secured: Coroutine[Any, Any, object],
+        deadline: float,
+        tls: StreamTls,
     ) -> None:
         """Hand a connected socket to asyncio, with the TLS handshake done by then."""
         try:
@@ -136,22 +163,23 @@ class AioNetwork(Network):
                 await secured
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, ssl.SSLError):
-                self._tls.refused(stream.peer, error)
+                self.tls.refused(stream.peer, error, tls)
+            elif isinstance(tls, KeyTls) and isinstance(error, ConnectionError) and stream.accepted:
+                self.tls.hung_up(stream.peer)
             _give_up(stream, error)
             sock.close()
 
-    async def _welcome(self, stream: AioStream, sock: socket.socket, tls: TlsConfig) -> None:
+    async def _welcome(self, stream: AioStream, sock: socket.socket, tls: StreamTls) -> None:
         """The handshake of an accepted stream. There may be so many at one time, and each takes only so long."""
-        if not self._tls.begin(tls):
-            stream.fail(CloseReason.LOCAL)
-            sock.close()
-            return
+        task = asyncio.current_task()
+        assert task is not None
+        self.tls.begin(tls, task, stream.peer.host)
         try:
-            context = self._tls.context(tls, server=True)
+            context = self.tls.context(tls, server=True)
             secured = self._loop.connect_accepted_socket(lambda: stream, sock, ssl=context)
-            await self._secure(stream, sock, secured, self._loop.time() + tls.timeout)
+            await self._secure(stream, sock, secured, self._loop.time() + tls.timeout, tls)
         finally:
-            self._tls.end(tls)
+            self.tls.end(tls, task)
 
     async def _attach(self, stream: AioStream, sock: socket.socket) -> None:
         """Hand a connected socket to asyncio."""
@@ -188,7 +216,7 @@ class AioNetwork(Network):
         raise last
 
     def _adopt(
-        self, sock: socket.socket, peer: Endpoint, accept: Callable[[], StreamHandler], tls: TlsConfig | None
+        self, sock: socket.socket, peer: Endpoint, accept: Callable[[], StreamHandler], tls: StreamTls | None
     ) -> None:
         try:
             handler = accept()
@@ -197,7 +225,7 @@ class AioNetwork(Network):
             sock.close()
             return
         _tune(sock, peer.host)
-        stream = AioStream(self._loop, self._arena, handler, peer, self._streams)
+        stream = AioStream(self._loop, self._arena, handler, peer, self._streams, accepted=True)
         self._start(self._attach(stream, sock) if tls is None else self._welcome(stream, sock, tls))
 
 
@@ -207,6 +235,17 @@ def _give_up(stream: AioStream, error: BaseException) -> None:
     stream.fail(CloseReason.LOCAL if cancelled else reason_of(error))
     if not cancelled and not isinstance(error, OSError | UnicodeError):
         failures.report(f"connecting with {stream.peer}", error)
+
+
+def listening_socket(endpoint: Endpoint) -> socket.socket:
+    """Raises UserError if it cannot be had."""
+    sock = bind(endpoint, socket.SOCK_STREAM, _prepare)
+    try:
+        sock.listen(BACKLOG)
+    except OSError as error:  # some systems find out only now that another socket listens there
+        sock.close()
+        raise bind_error(endpoint, error) from None
+    return sock
 
 
 class AioListener(Listener):
@@ -257,7 +296,20 @@ class AioListener(Listener):
         self._loop.add_reader(self._sock, self._ready)
 
 
+def keep_alive(sock: socket.socket) -> None:
+    """The kernel asks a silent peer whether it is there, and ends the connection of one that is gone for good."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE:
+            option = getattr(socket, name, None)
+            if option is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    except OSError:  # already reset by the peer: reading will tell
+        pass
+
+
 def _tune(sock: socket.socket, host: str) -> None:
+    keep_alive(sock)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if is_loopback(host):

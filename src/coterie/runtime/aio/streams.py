@@ -20,6 +20,8 @@ from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHa
 HIGH_MARK = 1 << 20
 """Once this much is buffered, `drained` follows when it has fallen to the low mark."""
 LOW_MARK = 256 << 10
+GATHERED_MAX = 256 << 10
+"""Bytes of one turn that are gathered before they are encrypted."""
 LINGER = 5.0
 """Seconds that a closed stream may take to send what is buffered and to see the peer close; then it is aborted."""
 
@@ -52,8 +54,10 @@ class AioStream(Stream, asyncio.BufferedProtocol):
         handler: StreamHandler,
         peer: Endpoint,
         live: dict[AioStream, None],
+        accepted: bool = False,
     ) -> None:
         self.peer = peer
+        self.accepted = accepted
         self._loop = loop
         self._arena = arena
         self._room: Callable[[], memoryview] = arena.room
@@ -65,18 +69,40 @@ class AioStream(Stream, asyncio.BufferedProtocol):
         self._reason: CloseReason | None = None
         """Set when this side decides to end it."""
         self._linger: asyncio.TimerHandle | None = None
+        self._sealed = False
+        """It is TLS."""
+        self._gathered: list[Buffer] = []
+        """What is written in this turn of the loop, if it is TLS: it is encrypted at once, as few large records."""
+        self._gathered_size = 0
 
     # What the handler calls.
 
     @property
     def buffered(self) -> int:
         transport = self._transport
-        return 0 if transport is None else transport.get_write_buffer_size()
+        return 0 if transport is None else self._gathered_size + transport.get_write_buffer_size()
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         transport = self._transport
         if self._reason is None and transport is not None and not transport.is_closing():
-            transport.writelines(buffers)
+            if not self._sealed:
+                transport.writelines(buffers)  # which are gathered there
+                return
+            # Each buffer would be a TLS record of its own, or several: a copy is cheaper than those.
+            if not self._gathered:
+                self._loop.call_soon(self._seal)
+            self._gathered.extend(buffers)
+            self._gathered_size += sum(map(len, buffers))
+            if self._gathered_size > GATHERED_MAX:
+                self._seal()
+
+    def _seal(self) -> None:
+        """Hand on what was gathered."""
+        if self._gathered:
+            gathered, self._gathered, self._gathered_size = self._gathered, [], 0
+            transport = self._transport
+            if transport is not None and not transport.is_closing():
+                transport.write(b"".join(gathered))
 
     def pause_reading(self) -> None:
         if self._reason is None and self._transport is not None and self._transport.is_reading():
@@ -90,6 +116,7 @@ class AioStream(Stream, asyncio.BufferedProtocol):
         transport = self._transport
         if self._reason is not None or transport is None:
             return
+        self._seal()
         self._reason = CloseReason.LOCAL
         self._expire_later()
         if not transport.can_write_eof():
@@ -113,6 +140,7 @@ class AioStream(Stream, asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(HIGH_MARK, LOW_MARK)
         self.subject = subject_of(transport.get_extra_info("peercert"))
+        self._sealed = transport.get_extra_info("ssl_object") is not None
         self._live[self] = None
         if self._reason is not None:  # the node was closed meanwhile
             self._transport.abort()
@@ -134,6 +162,7 @@ class AioStream(Stream, asyncio.BufferedProtocol):
         # The handler is told at once: its peer is gone, even while bytes for it still wait here. (They are sent: it may
         # have closed only its half.)
         if self._reason is None:
+            self._seal()
             self._reason = CloseReason.EOF
             self._end(CloseReason.EOF)
             self._expire_later()

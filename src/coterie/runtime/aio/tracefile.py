@@ -55,13 +55,13 @@ class FileSink:
         """Closed, or given up: nothing is taken any more."""
         self._fd = -1
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = self._open()
         except OSError as error:
             raise UserError(f"cannot write the trace {path}: {error.strerror}: choose another folder") from None
 
     def _open(self) -> int:
-        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def __call__(self, event: Event) -> None:
         if self._dead:
@@ -128,7 +128,7 @@ class SegmentSink(FileSink):
         self._call_later = call_later
 
     def _open(self) -> int:
-        fd = os.open(self.hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with suppress(OSError):  # there are file systems without locks: see `adopt`
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held for as long as this process is there, however it ends
         self._written, self._began = 0, time.monotonic()

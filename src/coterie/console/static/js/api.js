@@ -46,6 +46,10 @@ export async function logIn(name, password) {
   return remember(await ask("POST", "/api/session", { name, password }));
 }
 
+export async function logInByToken(token) {
+  return remember(await ask("POST", "/api/session", { token }));
+}
+
 export async function logOut() {
   await ask("DELETE", "/api/session");
   token = null;

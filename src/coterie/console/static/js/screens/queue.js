@@ -2,7 +2,7 @@
 
 import { get, path } from "../api.js";
 import { el, replace, show } from "../dom.js";
-import { bytes, compact, count, rate } from "../format.js";
+import { bytes, compact, count, duration, rate } from "../format.js";
 import { badge, card, empty, facts, heading, loading, Tiles } from "../parts/blocks.js";
 import { Chart } from "../parts/chart.js";
 import { link } from "../router.js";
@@ -70,7 +70,7 @@ export function queue({ poll, parts: [vhost, name] }) {
       tiles.set("replicas", found.home ? `at ${found.home}` : `${found.replicas} of ${found.replicas_wanted}`);
       replace(badges, badge(found.kind), badge(found.durable ? "durable" : "transient"), found.exclusive ? badge("exclusive", "mind") : null,
         found.policy ? badge(`policy ${found.policy}`, "accent") : null, found.replicas < found.replicas_wanted ? badge("not on every node", "mind") : null);
-      replace(consumers, consumerList(found.consumer_details));
+      replace(consumers, found.consumer_details.length || !found.lease_details.length ? consumerList(found.consumer_details) : null, leaseList(found.lease_details));
       replace(about, definition(found));
       permit(actions, why, found, live);
       messages.about(found.may.read && found.may.open, total, found.next_position, found.may.open ? "To look at them you need the permission to read the queue." : "The queue is exclusive to a connection, and so is what is in it.");
@@ -109,6 +109,15 @@ function consumerList(found) {
     const how = [each.ack_required ? "acknowledges" : "acknowledges nothing", each.prefetch_count ? `prefetch ${each.prefetch_count}` : null, each.activity_status !== "up" ? each.activity_status : null];
     return el("li", {}, el("b", { class: "mono" }, each.consumer_tag), el("span"), el("span"), el("div", { class: "about" }, `${who}; ${how.filter(Boolean).join(", ")}`));
   }));
+}
+
+// Readers of streams: how far each is behind, and whether it is still there.
+function leaseList(found) {
+  if (!found.length) return null;
+  return el("ul", { class: "members", id: "leases" }, found.map((each) => el(
+    "li", {}, el("b", { class: "mono" }, each.name), el("span"), el("span"),
+    el("div", { class: "about" }, `a lease of ${each.user}; lag ${count(each.lag)}, holds ${count(each.count)}; unused for ${duration(each.idle * 1000)}`),
+  )));
 }
 
 function bindingList(found) {

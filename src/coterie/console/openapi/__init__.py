@@ -1,0 +1,1 @@
+"""The OpenAPI description of the HTTP API, made from the table of routes: `document.document()`."""
