@@ -7,6 +7,7 @@ compiled here and nowhere else. See docs/decisions/0018.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Protocol, cast
 
@@ -66,6 +67,12 @@ def fits(pattern: str, text: str) -> bool:
     nothing."""
     found = _compiled(pattern)
     return not isinstance(found, str) and found.search(_bytes(text)) is not None
+
+
+def compile_anew(pattern: str) -> Callable[[str], bool]:
+    """As `fits`, without what RE2 remembers of the searches before: for who measures."""
+    found = _compiled.__wrapped__(pattern)
+    return lambda text: not isinstance(found, str) and found.search(_bytes(text)) is not None
 
 
 def fits_whole(pattern: str, text: str) -> bool:
