@@ -214,6 +214,24 @@ def test_a_reset_loses_what_is_in_flight_and_both_ends_are_told_once() -> None:
     assert far.data == b""
 
 
+def test_a_reset_during_the_handshake_of_a_paused_process_is_told_once() -> None:
+    net = Net(Conditions(0.01, 0.0))
+    net.listen("b")
+    near = net.dial("a", "b")
+    process = net.nodes["a"].process
+    assert process is not None
+    net.world.pause(process.owner)
+    net.pass_time(0.5)
+    (stream,) = net.fabric.streams_between("a", "b")
+    stream.reset()
+    stream.other.reset()
+    net.pass_time(0.1)
+    net.world.resume(process.owner)
+    net.pass_time(1)
+    assert near.stream is None
+    assert near.ended == [CloseReason.RESET]
+
+
 def test_close_sends_what_is_buffered_first() -> None:
     net = Net(limits=Limits(room=100))
     near, far = net.connect()

@@ -73,10 +73,10 @@ class SimStream(Stream):
 
     def begin(self, handler: StreamHandler) -> None:
         """The handshake is over, at this end."""
-        self._handler = handler
         if self._open:
+            self._handler = handler
             handler.connected(self)
-        else:  # it was reset meanwhile
+        else:  # it was reset meanwhile: that is told here, and not by `_finish` too, which may be under way
             handler.closed(CloseReason.RESET)
 
     def not_before(self, time: float) -> None:
