@@ -82,6 +82,20 @@ def test_one_with_other_settings_is_refused_and_says_which(nodes: Nodes) -> None
     eventually("it is let in", lambda: nodes.state(2) == "serving")
 
 
+def test_brokers_do_not_begin_a_cluster_if_only_some_of_them_have_a_guest(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path / "nodes")
+    try:
+        nodes.start(0, COTERIE_USERS_GUEST="false")
+        nodes.start(1, 2)
+        words = "users.guest is not the same everywhere: false, true"
+        eventually("they know why", lambda: all(words in str(nodes.status(each).get("why")) for each in (1, 2)))
+        nodes.kill(0)
+        nodes.start(0)
+        eventually("all of them serve", lambda: all(nodes.state(number) == "serving" for number in range(3)))
+    finally:
+        nodes.stop()
+
+
 def test_one_with_the_store_of_another_cluster_is_refused_and_keeps_nobody_waiting(
     nodes: Nodes, tmp_path: Path
 ) -> None:

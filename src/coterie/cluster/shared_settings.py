@@ -6,7 +6,8 @@ sends, or lets in, may differ; one that decides inside the event must not. Such 
 
 A broker of another version may not know all of them. What it does not tell is unknown, and keeps nobody out: otherwise
 a version that shares one setting more could never take over from the one before it, broker by broker. When nobody
-serves, all brokers must decide alike, by the same statuses: so only what everyone tells is compared then.
+serves, all brokers must decide alike, by the same statuses: so only what everyone tells is compared then. What matters
+only when a cluster begins is told by those that were in none yet.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def kind_of(shared: Shared, names: Iterable[str]) -> Kind:
 def why_different(theirs: Shared, ours: Shared) -> str:
     """For a broker that is to be part of a cluster; nothing: it may be."""
     found = [
-        f"its {name} is {theirs[name]}, and that of the cluster is {ours[name]}"
+        f"its {name} is {_shown(theirs[name])}, and that of the cluster is {_shown(ours[name])}"
         for name in sorted(ours)
         if name in theirs and theirs[name] != ours[name]
     ]
@@ -68,5 +69,10 @@ def what_differs(kinds: Sequence[Kind]) -> str:
     for name in dict(kinds[0]):
         values = {dict(kind)[name] for kind in kinds}
         if len(values) > 1:
-            found.append(f"{name} is not the same everywhere: {', '.join(sorted(map(str, values)))}")
+            found.append(f"{name} is not the same everywhere: {', '.join(sorted(map(_shown, values)))}")
     return "; ".join(found)
+
+
+def _shown(value: Value) -> str:
+    """As it is written in a file of settings."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

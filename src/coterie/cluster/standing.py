@@ -40,6 +40,8 @@ class Standing:
         self._unsynced_max = unsynced_max
         self.shared: Shared = {}
         """The settings that all brokers must share, once there is a broker that has some."""
+        self.beginning: Shared = {}
+        """Those that brokers must share with which a cluster begins: later they decide nothing."""
         self.state = State.JOINING
         self.why = "not connected yet"
         """Why it does not serve."""
@@ -142,9 +144,10 @@ class Standing:
     def status(self, disk: Disk, empty: bool, time: float) -> Status:
         """What the others are told. `time`: what it is to this broker; `empty`: it has nothing of its own."""
         live = self.state.live
+        shared = self.shared if self.progress.epoch else {**self.shared, **self.beginning}
         return Status(
             self.progress, self.cluster, self.voters, self._size, live, self.damaged, self.updating,
-            empty, self.versions.newest, self.versions.spoken, self.shared, self.era,
+            empty, self.versions.newest, self.versions.spoken, shared, self.era,
             self.chain.hex(), *(NOTHING if live or self.updating else self.content), time,
             self.is_unwell(disk), self.serves,
         )  # fmt: skip
