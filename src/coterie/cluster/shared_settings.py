@@ -8,6 +8,9 @@ A broker of another version may not know all of them. What it does not tell is u
 a version that shares one setting more could never take over from the one before it, broker by broker. When nobody
 serves, all brokers must decide alike, by the same statuses: so only what everyone tells is compared then. What matters
 only when a cluster begins is told by those that were in none yet.
+
+The default of such a setting is part of the protocol: a version with another one is refused by the version before it,
+unless the value is set on every broker.
 """
 
 from __future__ import annotations
