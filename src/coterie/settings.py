@@ -26,10 +26,16 @@ def setting(
     choices: tuple[str, ...] = (),
     hidden: bool = False,
     private: bool = False,
+    shared: bool = False,
 ) -> Any:
     """A field of a settings dataclass. Lists are given as tuples. A hidden one's value is never shown. A private one is
-    hidden and has no flag, as every user of a machine sees command lines, and a file that holds it must be private."""
-    meta = {"help": help, "unit": unit, "minimum": minimum, "choices": choices, "private": private}
+    hidden and has no flag, as every user of a machine sees command lines, and a file that holds it must be private. A
+    shared one must be the same on all brokers of a cluster (cluster/shared_settings.py)."""
+    if shared:
+        help = f"{help.rstrip('.')}; the same on every broker of a cluster"
+    meta = {
+        "help": help, "unit": unit, "minimum": minimum, "choices": choices, "private": private, "shared": shared,
+    }  # fmt: skip
     return field(default=default, metadata=meta, repr=not (hidden or private))
 
 
@@ -42,13 +48,24 @@ class Described:
     unit: str
     help: str
     private: bool
+    shared: bool
 
 
 def describe(kind: type) -> Iterator[Described]:
     for item in fields(kind):
         meta = item.metadata
         default = None if item.default is MISSING else item.default
-        yield Described(item.name, default, meta["unit"], meta["help"], meta["private"])
+        yield Described(item.name, default, meta["unit"], meta["help"], meta["private"], meta["shared"])
+
+
+def shared_values(**sections: object) -> dict[str, str | int | float]:
+    """Those of a broker that all brokers of its cluster must share, as `section.name`."""
+    return {
+        f"{section}.{item.name}": getattr(settings, item.name)
+        for section, settings in sections.items()
+        for item in describe(type(settings))
+        if item.shared
+    }
 
 
 def load(kind: type[S], values: Mapping[str, object], where: str) -> S:

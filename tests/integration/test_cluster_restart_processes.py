@@ -64,20 +64,36 @@ def test_brokers_that_are_all_killed_come_back_in_any_order_and_one_dies_again_m
     assert found(nodes, 2) == sent
 
 
-def test_one_with_another_dispatch_is_refused_and_says_so(nodes: Nodes) -> None:
+def test_one_with_other_settings_is_refused_and_says_which(nodes: Nodes) -> None:
     sent = publish(nodes)
     nodes.kill(0, 1, 2)
-    nodes.start(2, COTERIE_CLUSTER_DISPATCH="ownership")
+    nodes.start(2, COTERIE_CLUSTER_DISPATCH="ownership", COTERIE_BROKER_QUEUES_MAX="5")
     eventually("it waits", lambda: nodes.state(2) == "joining")
     nodes.start(0, 1)
     eventually("the others serve", lambda: nodes.state(0) == nodes.state(1) == "serving")
     assert found(nodes, 1) == sent
     eventually("it knows why", lambda: "its cluster.dispatch is ownership" in str(nodes.status(2).get("why")))
-    assert "the cluster refuses this broker" in nodes.log(2)
-    assert any("a broker is refused" in nodes.log(number) for number in (0, 1))
+    limit = "its broker.queues_max is 5, and that of the cluster is 100000"
+    assert limit in str(nodes.status(2).get("why"))
+    for texts, words in ((nodes.log(2), "the cluster refuses"), (nodes.log(0) + nodes.log(1), "a broker is refused")):
+        assert any(words in line and limit in line for line in texts.splitlines())
     nodes.kill(2)
     nodes.start(2)
     eventually("it is let in", lambda: nodes.state(2) == "serving")
+
+
+def test_brokers_do_not_begin_a_cluster_if_only_some_of_them_have_a_guest(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path / "nodes")
+    try:
+        nodes.start(0, COTERIE_USERS_GUEST="false")
+        nodes.start(1, 2)
+        words = "users.guest is not the same everywhere: false, true"
+        eventually("they know why", lambda: all(words in str(nodes.status(each).get("why")) for each in (1, 2)))
+        nodes.kill(0)
+        nodes.start(0)
+        eventually("all of them serve", lambda: all(nodes.state(number) == "serving" for number in range(3)))
+    finally:
+        nodes.stop()
 
 
 def test_one_with_the_store_of_another_cluster_is_refused_and_keeps_nobody_waiting(

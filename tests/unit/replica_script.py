@@ -30,6 +30,7 @@ from coterie.cluster.commit import START, name_of
 from coterie.cluster.membership import Content, Era, Progress, Status
 from coterie.cluster.ready import Effect, Ready
 from coterie.cluster.replica import Replica
+from coterie.cluster.shared_settings import DISPATCH
 from coterie.cluster.standing import Disk
 from coterie.cluster.wire import VERSION, Kind
 from coterie.group.members import Address, MergeView, View, ViewId
@@ -41,6 +42,10 @@ KINDS = {ready.Apply: "apply", ready.Persist: "persist", ready.Send: "send", rea
 
 def address(name: str) -> Address:
     return Address(name, 1)
+
+
+def shared(given: dict[str, str]) -> dict[str, str]:
+    return {DISPATCH: given.get("dispatch", "credit")}
 
 
 def words(line: str) -> tuple[list[str], dict[str, str]]:
@@ -86,9 +91,8 @@ class Script:
     # Beginnings.
 
     def do_new(self, plain: list[str], given: dict[str, str]) -> None:
-        self.replica = Replica(
-            address(plain[0]), int(given.get("size", 3)), given.get("dispatch", "credit"), UNSYNCED_MAX
-        )
+        self.replica = Replica(address(plain[0]), int(given.get("size", 3)), UNSYNCED_MAX)
+        self.replica.shared = shared(given)
 
     def do_load(self, plain: list[str], given: dict[str, str]) -> None:
         self.replica.recovered(
@@ -148,7 +152,7 @@ class Script:
             status = Status(
                 Progress(epoch, index), cluster, voters, int(given.get("size", 3)), "live" in flags,
                 "damaged" in flags, "updating" in flags, "full" not in flags, VERSION, VERSION,
-                given.get("dispatch", "credit"), Era("1@a", ("a", "b", "c")) if epoch else Era(),
+                shared(given), Era("1@a", ("a", "b", "c")) if epoch else Era(),
                 "00" if epoch else "", given.get("content", "sum") if epoch and "live" not in flags else "", {}, 100.0,
                 "unwell" in flags, "serving" in flags,
             )  # fmt: skip

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from coterie.cluster.membership import Beginning, Era, Progress, Status, Waiting, decide
 from coterie.group.members import Address
 
 A, B, C = (Address(name, 1) for name in "abc")
 VOTERS = ("a", "b", "c")
+SHARED: dict[str, str | int | float] = {"cluster.dispatch": "credit", "broker.queues_max": 100}
+OTHERWISE = {**SHARED, "cluster.dispatch": "ownership"}
 
 
 def status(epoch: int, index: int, live: bool = False, damaged: bool = False, updating: bool = False) -> Status:
-    return Status(Progress(epoch, index), "x" if epoch else "", VOTERS, 3, live, damaged, updating, not epoch)
+    return Status(
+        Progress(epoch, index), "x" if epoch else "", VOTERS, 3, live, damaged, updating, not epoch, shared=SHARED
+    )
 
 
 def test_with_a_majority_the_one_that_has_come_furthest_is_right() -> None:
@@ -111,7 +117,7 @@ def test_a_broker_of_another_cluster_keeps_nobody_waiting() -> None:
 
 
 def test_one_that_is_set_up_otherwise_keeps_nobody_waiting_and_has_no_say() -> None:
-    otherwise = replace(status(4, 12), dispatch="ownership")
+    otherwise = replace(status(4, 12), shared=OTHERWISE)
     found = decide((C, A, B), {A: status(4, 10), B: status(4, 10), C: otherwise})
     assert isinstance(found, Beginning)
     assert (found.source, list(found.refused)) == (A, [C])
@@ -127,7 +133,7 @@ def test_one_that_is_too_old_is_refused_at_a_restart_too() -> None:
 
 
 def test_without_those_that_are_refused_there_must_be_a_majority_all_the_same() -> None:
-    found = decide((A, B), {A: status(4, 10), B: replace(status(4, 10), dispatch="ownership")})
+    found = decide((A, B), {A: status(4, 10), B: replace(status(4, 10), shared=OTHERWISE)})
     assert isinstance(found, Waiting)
     assert "cluster.dispatch is not the same everywhere: credit, ownership" in found.why
 
@@ -155,7 +161,7 @@ def test_nothing_begins_beside_others_of_the_same_cluster_that_serve() -> None:
 
 
 def test_a_new_cluster_begins_without_one_that_is_set_up_otherwise_if_there_are_enough() -> None:
-    statuses = {member: status(0, 0) for member in (A, B, C)} | {D: replace(status(0, 0), dispatch="ownership")}
+    statuses = {member: status(0, 0) for member in (A, B, C)} | {D: replace(status(0, 0), shared=OTHERWISE)}
     found = decide((D, A, B, C), statuses)
     assert isinstance(found, Beginning)
     assert (found.voters, list(found.refused)) == (VOTERS, [D])
@@ -163,5 +169,48 @@ def test_a_new_cluster_begins_without_one_that_is_set_up_otherwise_if_there_are_
 
 def test_if_nobody_can_say_which_setting_is_right_nothing_new_begins() -> None:
     one = replace(status(0, 0), size=1)
-    found = decide((A, B), {A: one, B: replace(one, dispatch="ownership")})
+    found = decide((A, B), {A: one, B: replace(one, shared=OTHERWISE)})
     assert isinstance(found, Waiting)
+
+
+def test_only_what_all_brokers_tell_is_compared_when_nobody_serves() -> None:
+    """One of another version would not compare it: all of them must decide the same."""
+    more = replace(status(4, 10), shared={**SHARED, "broker.queues_max": 5, "broker.new": 1})
+    less = replace(status(4, 10), shared={"cluster.dispatch": "credit"})
+    for members in ((A, B), (B, A)):
+        found = decide(members, {A: more, B: status(4, 10)})
+        assert isinstance(found, Waiting)
+        assert found.why == "broker.queues_max is not the same everywhere: 100, 5"
+        found = decide((*members, C), {A: more, B: status(4, 10), C: less})
+        assert isinstance(found, Beginning)
+        assert not found.refused
+
+
+def told(**raw: object) -> Status:
+    return Status.from_json({**status(4, 10).to_json(), **raw})
+
+
+def test_a_status_tells_the_settings_and_one_of_an_older_version_its_dispatch_alone() -> None:
+    assert told() == status(4, 10)
+    raw = status(4, 10).to_json()
+    del raw["shared"]
+    assert Status.from_json(raw).shared == {"cluster.dispatch": "credit"}
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        [],
+        "broker.queues_max",
+        {"broker.queues_max": None},
+        {"broker.queues_max": [1]},
+        {"broker.queues_max": 2**64},
+        {"broker.queues_max": float("nan")},
+        {"broker.queues_max": "x" * 101},
+        {"x" * 101: 1},
+        {f"broker.{number}": 1 for number in range(101)},
+    ],
+)
+def test_settings_that_no_broker_has_are_malformed(shared: object) -> None:
+    with pytest.raises(AssertionError):
+        told(shared=shared)

@@ -214,3 +214,25 @@ def test_power_may_fail_at_any_operation_of_a_switch(when: str) -> None:
     assert left > 0
     assert outcomes == sorted(outcomes, reverse=True)
     assert {*outcomes} == {"old", "new"}
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_one_that_is_gone_back_from_while_its_last_sync_is_under_way_does_not_become_whole(steps: int) -> None:
+    """Going back waits for the old one's disk, and meanwhile that sync ends."""
+    host = Host()
+    line = with_old(host)
+    line.fill(OLD + 1, 1)
+    renewed(host)
+    done: list[bool] = []
+    host.store.whole(lambda: done.append(True))
+    host.run(steps * 0.0002)
+    assert host.store.unsynced()
+    results: list[Recovered | Exception] = []
+    host.store.recover(results.append)
+    host.until(lambda: bool(results))
+    (found,) = results
+    assert isinstance(found, Recovered)
+    assert found.records["thing", "k"] == {"is": "old"}
+    host.run(1)
+    assert not done
+    assert folders(host) == {"store"}

@@ -22,7 +22,6 @@ from coterie.broker.observer import QueueObserver
 from coterie.broker.recovery import rebuild
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.storage import NullStore, Record, Recovered, Store
-from coterie.broker.switchboard import PREDECLARED
 from coterie.broker.traced import BrokerTrace
 from coterie.broker.vhost import Vhost
 from coterie.errors import ProtocolError
@@ -59,6 +58,8 @@ class Broker:
         """Some of what the store had is lost."""
         self.records: dict[tuple[str, str], Record] = {}
         """Records of kinds that are not the broker's own, as they were recovered: users and the like."""
+        self.begins_with: dict[tuple[str, str], Record] = {}
+        """Those of them that every new broker has."""
         self.name = ""
         """In a cluster, for others; nothing: it stands alone."""
         self.alarms: dict[str, bool] = {DISK: False, MEMORY: False}
@@ -258,11 +259,9 @@ class Broker:
     def empty(self) -> bool:
         """Nothing but what every broker begins with."""
         return (
-            all(
-                not vhost.queues and len(vhost.exchanges) == len(PREDECLARED) and not vhost.policies
-                for vhost in self.vhosts.values()
-            )
-            and len(self.vhosts) <= 1
+            len(self.vhosts) <= 1
+            and all(vhost.empty for vhost in self.vhosts.values())
+            and all(_same(record, self.begins_with.get((kind, key))) for kind, key, record in self.kept_records())
         )
 
     def wipe(self) -> None:

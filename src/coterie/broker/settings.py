@@ -11,9 +11,11 @@ from coterie.settings import setting
 class BrokerSettings:
     """Limits of the broker itself; those of queues are arguments and policies."""
 
-    dispatch_batch: int = setting(64, "most messages given to one consumer before it is another one's turn", minimum=1)
+    dispatch_batch: int = setting(
+        64, "most messages given to one consumer before it is another one's turn", minimum=1, shared=True
+    )
     route_cache_max: int = setting(20_000, "routes that a vhost remembers, by exchange and routing key", minimum=1)
-    exchange_hops_max: int = setting(1_000, "exchanges that one message may go through", minimum=1)
+    exchange_hops_max: int = setting(1_000, "exchanges that one message may go through", minimum=1, shared=True)
     memory_high: int = setting(
         1 << 30,
         "messages in memory above which publishers are blocked, or half as much again for the process; 0: no limit",
@@ -33,19 +35,21 @@ class BrokerSettings:
         1.0, "time after which a load from disk that failed is tried again", unit="s", minimum=0.01
     )
     page_tries: int = setting(30, "loads that may fail before a message is given up as lost", minimum=1)
-    queues_max: int = setting(100_000, "queues that a vhost may have; a vhost's own limit may be lower", minimum=1)
-    exchanges_max: int = setting(100_000, "exchanges that a vhost may have", minimum=1)
-    bindings_max: int = setting(1_000_000, "bindings that a vhost may have", minimum=1)
+    queues_max: int = setting(
+        100_000, "queues that a vhost may have; a vhost's own limit may be lower", minimum=1, shared=True
+    )
+    exchanges_max: int = setting(100_000, "exchanges that a vhost may have", minimum=1, shared=True)
+    bindings_max: int = setting(1_000_000, "bindings that a vhost may have", minimum=1, shared=True)
     vhosts_max: int = setting(10_000, "vhosts that a broker may have", minimum=1)
-    policies_max: int = setting(10_000, "policies that a vhost may have", minimum=1)
-    leases_max: int = setting(100, "named leases that a queue may have", minimum=1)
+    policies_max: int = setting(10_000, "policies that a vhost may have", minimum=1, shared=True)
+    leases_max: int = setting(100, "named leases that a queue may have", minimum=1, shared=True)
     lease_rows_max: int = setting(
-        100_000, "messages that one step of a lease takes, retires or gives back at most", minimum=1
+        100_000, "messages that one step of a lease takes, retires or gives back at most", minimum=1, shared=True
     )
     lease_expires: float = setting(
         30 * 86400.0, "time after which an unused named lease ends, and what it holds is ready again; 0: never",
         unit="s", minimum=0.0,
     )  # fmt: skip
     death_records_max: int = setting(
-        100, "deaths that a dead letter's headers tell; older ones are left out", minimum=1
+        100, "deaths that a dead letter's headers tell; older ones are left out", minimum=1, shared=True
     )

@@ -72,6 +72,12 @@ class Switchboard(ABC):
     def queue_name(self, name: str) -> str:
         return f"queue '{name}' in vhost '{self.name}'"
 
+    @property
+    def empty(self) -> bool:
+        """Wired as every new vhost is."""
+        own = self.queues, self.policies, self.operator_policies, self.limits, self.binding_count
+        return len(self.exchanges) == len(PREDECLARED) and not any(own)
+
     def bindings(self) -> Iterator[Binding]:
         """All but those of the default exchange."""
         return (binding for exchange in self.exchanges.values() for binding in exchange.bindings.values())

@@ -57,7 +57,11 @@ ANSWERS_MAX: Final = 10_000
 class UserSettings:
     """How users log in."""
 
-    guest: bool = setting(True, "whether a new broker has the user guest, password guest, all rights, this host only")
+    guest: bool = setting(
+        True,
+        "whether a new broker has the user guest, password guest, all rights, this host only; the same on every broker "
+        "with which a cluster begins",
+    )
     loopback_users: tuple[str, ...] = setting((GUEST,), "users that come in from this host only")
     login_failures_max: int = setting(
         20, "wrong logins of one user from one address within login_window; then these are refused unheard", minimum=1
@@ -235,6 +239,7 @@ class Users:
         self._kept = broker.records
         for user in self._users.values():
             self._kept[USER, user.name] = user.to_record()
+        broker.begins_with[USER, GUEST] = self._new_guest().to_record()
         broker.record_changed.append(self._record_changed)
 
     def restore(self, records: Iterable[tuple[str, dict[str, object]]]) -> None:
@@ -245,11 +250,14 @@ class Users:
             except UserError as error:
                 log.warning("a user is lost", why=str(error))
         if not self._users and self._settings.guest:
-            everything = {"/": Permissions(".*", ".*", ".*")}
-            cost = self._runtime.hash_cost
-            password = GUEST_PASSWORD if cost == COST else hashed(GUEST.encode(), bytes(SALT_SIZE), cost)
-            guest = self._users[GUEST] = User(GUEST, password, (ADMINISTRATOR,), everything)
+            guest = self._users[GUEST] = self._new_guest()
             self._store.save(USER, GUEST, guest.to_record())
+
+    def _new_guest(self) -> User:
+        everything = {"/": Permissions(".*", ".*", ".*")}
+        cost = self._runtime.hash_cost
+        password = GUEST_PASSWORD if cost == COST else hashed(GUEST.encode(), bytes(SALT_SIZE), cost)
+        return User(GUEST, password, (ADMINISTRATOR,), everything)
 
     # Looking.
 

@@ -52,6 +52,7 @@ from coterie.group.channel import Channel, Delivery, Receiver
 from coterie.group.members import Address, View, ViewId
 from coterie.logs import Log
 from coterie.runtime.base import Runtime
+from coterie.settings import shared_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +71,7 @@ class Member(Receiver):
     def __init__(self, runtime: Runtime, settings: ClusterSettings, us: Address) -> None:
         self._runtime = runtime
         self.settings = settings
-        self.replica = Replica(us, settings.size, settings.dispatch, settings.unsynced_max)
+        self.replica = Replica(us, settings.size, settings.unsynced_max)
         self.turn = Turn(runtime, self.replica)
         self.proposer = Proposer(self.replica, self.turn, settings.credit_max, settings.ownership_time)
         self.answers = Answers(self.replica.commit, self._may_speak)
@@ -92,6 +93,7 @@ class Member(Receiver):
         self.broker = broker
         self.channel = channel
         turn.journal = broker.journal
+        replica.shared = shared_values(broker=broker.settings, cluster=settings)
         owners = Owners(broker.journal) if settings.dispatch == "ownership" else None
         self.local_queues = LocalQueues(
             runtime, replica, turn, self.proposer, broker.journal, broker.vhosts, self._answer_asked

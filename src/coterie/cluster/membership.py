@@ -17,6 +17,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from coterie.cluster.quorum import majority
+from coterie.cluster.shared_settings import (
+    DISPATCH,
+    Shared,
+    kind_of,
+    read_shared,
+    told_by_all,
+    what_differs,
+    why_different,
+)
 from coterie.group.members import Address, View
 
 NUMBER_MAX: Final = 2**53
@@ -93,7 +102,8 @@ class Status:
     """The newest version of events that it understands."""
     version: int = 1
     """That its cluster spoke last."""
-    dispatch: str = "credit"
+    shared: Shared = field(default_factory=dict)
+    """The settings that all brokers must share, as it has them; one that is not there is unknown."""
     era: Era = Era()
     chain: str = ""
     """Of its history (chain.py); empty: it is not known."""
@@ -112,7 +122,8 @@ class Status:
             "epoch": self.progress.epoch, "index": self.progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "size": self.size, "live": self.live, "damaged": self.damaged,
             "updating": self.updating, "empty": self.empty, "speaks": self.speaks, "version": self.version,
-            "dispatch": self.dispatch, "era": self.era.to_json(), "chain": self.chain, "content": self.content,
+            "dispatch": self.shared.get(DISPATCH), "shared": dict(self.shared), "era": self.era.to_json(),
+            "chain": self.chain, "content": self.content,
             "marks": [[number, *marks] for number, marks in self.marks.items()], "time": self.time,
             "unwell": self.unwell, "serving": self.serving,
         }  # fmt: skip
@@ -146,7 +157,7 @@ class Status:
             empty,
             speaks,
             version,
-            str(raw.get("dispatch")),
+            read_shared(raw),
             Era.from_json(raw.get("era")),
             chain,
             str(raw.get("content", "")),
@@ -200,14 +211,16 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
     clusters = [*dict.fromkeys(status.cluster for status in known if status.cluster)] or [""]
     begun: list[Beginning] = []
     waiting: list[Waiting] = []
+    names = told_by_all(statuses[member].shared for member in members)
     kinds = [
-        (cluster, dispatch)
+        (cluster, kind)
         for cluster in clusters
-        for dispatch in dict.fromkeys(status.dispatch for status in known if status.cluster in ("", cluster))
+        for kind in dict.fromkeys(kind_of(each.shared, names) for each in known if each.cluster in ("", cluster))
     ]
-    for cluster, dispatch in kinds:
-        versions = [status.version for status in known if (status.cluster, status.dispatch) == (cluster, dispatch)]
-        found = {member: unlike(statuses[member], cluster, dispatch, max(versions, default=1)) for member in members}
+    for cluster, kind in kinds:
+        alike = [each for each in known if each.cluster == cluster and kind_of(each.shared, names) == kind]
+        version = max((status.version for status in alike), default=1)
+        found = {member: unlike(statuses[member], cluster, dict(kind), version) for member in members}
         refused = {member: why for member, why in found.items() if why}
         if cluster in serving or (not cluster and serving):
             waiting.append(Waiting("others serve: this broker is to be brought up to date"))
@@ -222,8 +235,7 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
     if len(clusters) > 1:
         return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
     if len(kinds) > 1:
-        settings = ", ".join(sorted(dispatch for _, dispatch in kinds))
-        return Waiting(f"cluster.dispatch is not the same everywhere: {settings}")
+        return Waiting(what_differs([kind for _, kind in kinds]))
     return waiting[0] if waiting else Waiting("the stores of all brokers that are here are damaged")
 
 
@@ -232,13 +244,14 @@ def _voters_of(begun: Beginning, members: Iterable[Address], statuses: Mapping[A
     return len(here & {*begun.voters})
 
 
-def unlike(status: Status, cluster: str, dispatch: str, version: int) -> str:
-    """Why a broker cannot be part of that cluster; nothing: it can."""
+def unlike(status: Status, cluster: str, shared: Shared, version: int) -> str:
+    """Why a broker cannot be part of that cluster, which shares these settings; nothing: it can."""
     if status.cluster and status.cluster != cluster:
         ours = f"this is {cluster}" if cluster else "this one begins anew"
         return f"it is of another cluster, {status.cluster}, and {ours}: give it its own node.peers, or an empty folder"
-    if status.dispatch != dispatch:
-        return f"its cluster.dispatch is {status.dispatch}, and that of the cluster is {dispatch}: change the setting"
+    different = why_different(status.shared, shared)
+    if different:
+        return different
     if status.speaks < version:
         return f"it understands events up to version {status.speaks}, and the cluster speaks {version}: upgrade it"
     return ""

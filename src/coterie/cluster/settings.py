@@ -30,8 +30,9 @@ class ClusterSettings:
     dispatch: str = setting(
         "credit",
         "Who gets a message. credit: any consumer with room, in turn, wherever it is; ownership: those of one broker "
-        "at a time. The same on every broker.",
+        "at a time.",
         choices=("credit", "ownership"),
+        shared=True,
     )
     ownership_time: float = setting(
         0.05, "With ownership: how long a broker keeps a queue that others want too.", unit="s", minimum=0.001
@@ -61,4 +62,6 @@ class ClusterSettings:
         unit="B",
         minimum=1,
     )
-    message_max: int = setting(256 << 20, "The largest event, a message and its properties.", unit="B", minimum=65536)
+    message_max: int = setting(
+        256 << 20, "The largest event, a message and its properties.", unit="B", minimum=65536, shared=True
+    )

@@ -12,6 +12,7 @@ from coterie.cluster import chain
 from coterie.cluster.commit import START, Commit, life_of
 from coterie.cluster.membership import NOTHING, Content, Era, Progress, Status, why_not_forget
 from coterie.cluster.quorum import needed
+from coterie.cluster.shared_settings import Shared
 from coterie.cluster.states import Cause, State, after
 from coterie.cluster.versions import Versions
 from coterie.group.members import Address, View, ViewId
@@ -33,11 +34,14 @@ class Disk(NamedTuple):
 class Standing:
     """Of one broker."""
 
-    def __init__(self, us: Address, size: int = 0, dispatch: str = "credit", unsynced_max: int = 0) -> None:
+    def __init__(self, us: Address, size: int = 0, unsynced_max: int = 0) -> None:
         self.us = us
         self._size = size
-        self.dispatch = dispatch
         self._unsynced_max = unsynced_max
+        self.shared: Shared = {}
+        """The settings that all brokers must share, once there is a broker that has some."""
+        self.beginning: Shared = {}
+        """Those that brokers must share with which a cluster begins: later they decide nothing."""
         self.state = State.JOINING
         self.why = "not connected yet"
         """Why it does not serve."""
@@ -140,9 +144,10 @@ class Standing:
     def status(self, disk: Disk, empty: bool, time: float) -> Status:
         """What the others are told. `time`: what it is to this broker; `empty`: it has nothing of its own."""
         live = self.state.live
+        shared = self.shared if self.progress.epoch else {**self.shared, **self.beginning}
         return Status(
             self.progress, self.cluster, self.voters, self._size, live, self.damaged, self.updating,
-            empty, self.versions.newest, self.versions.spoken, self.dispatch, self.era,
+            empty, self.versions.newest, self.versions.spoken, shared, self.era,
             self.chain.hex(), *(NOTHING if live or self.updating else self.content), time,
             self.is_unwell(disk), self.serves,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coterie.cluster.quorum import needed
+from coterie.cluster.shared_settings import DISPATCH
 from coterie.cluster.states import State
 from coterie.group.members import Address
 
@@ -151,7 +152,7 @@ def describe(
     return ClusterStatus(
         standing.cluster, us.name, us.incarnation, ours, why_closed(standing, draining), waits_for,
         progress.epoch, progress.index, disk_of(us), str(view.id), present[0].name if present else "",
-        standing.dispatch, voters, needed(voters), tuple(members), voids.count,
+        str(standing.shared[DISPATCH]), voters, needed(voters), tuple(members), voids.count,
     )  # fmt: skip
 
 

@@ -188,6 +188,7 @@ class Node:
             tcp={"advertised_host": port.advertise, **self._transport},
         )  # fmt: skip
         member.attach(self.broker, channel)
+        member.replica.beginning = {"users.guest": config.users.guest}
         member.cut_off.append(self.amqp.close_all)
         member.head_counts.attach(self.amqp)
         self.amqp.unavailable = member.why_closed

@@ -80,6 +80,8 @@ class BrokerInjector:
                 return self._simulation.hosts[fault.nodes[0]].send_nonsense(int(fault.values["number"]))
             case "memory_alarm":
                 return self._alarm(fault)
+            case "otherwise":
+                return self._simulation.restart_otherwise(fault)
         return self._disk(fault)
 
     def _links(self, fault: Fault, number: int) -> End:

@@ -19,7 +19,7 @@ from coterie.sim.hostile import complaints
 from coterie.sim.hostile_client import HostileClient
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
-from coterie.sim.plan import Plan
+from coterie.sim.plan import Fault, Plan
 from coterie.sim.profile_broker import BROKER, DEAD, HOSTILE_NAME, SURE
 from coterie.sim.result import CRASH, Result
 from coterie.trace import Event
@@ -66,6 +66,11 @@ class BrokerSimulation:
 
     def known_to(self, client: str) -> list[str]:
         return [*self.served]
+
+    def restart_otherwise(self, fault: Fault) -> Callable[[], None] | None:
+        """With other settings than the rest of its cluster, if it is in one. Gives what ends that, or None if it could
+        not be done."""
+        return None
 
     def _starts(self) -> int:
         """What a transient message does not outlive: another start of the broker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from coterie.amqp.server import Server
@@ -41,6 +42,10 @@ class ClusterHost(BrokerHost):
         self.mistakes = 0.0
         """Which part of all events meets a mistake in the code."""
         self.foreign = foreign
+        self.otherwise: dict[str, object] = {}
+        """The broker's settings, for now, where they are not those of the others."""
+        self.let_in = False
+        """It came to serve although it has such settings."""
         self.member: Member | None = None
 
     def start(self) -> None:
@@ -50,7 +55,7 @@ class ClusterHost(BrokerHost):
         cluster = ClusterSettings(**self._of("CLUSTER") | ({"size": self.foreign} if self.foreign else {}))
         store = LogStore(runtime, StoreSettings(**self._of("STORE")))
         member = self.member = Member(runtime, cluster, Address(self.node.name, runtime.incarnation))
-        broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER")
+        broker_settings: dict[str, Any] = {"memory_high": 0} | self._of("BROKER") | self.otherwise
         broker = self.broker = Broker(runtime, BrokerSettings(**broker_settings), store, member.proposer)
         if self.mistakes:
             broker.journal = store.journal = Mistaken(store, self.seed, self.mistakes, member)
@@ -61,6 +66,8 @@ class ClusterHost(BrokerHost):
         member.attach(broker, channel)
         member.proposer._numbers = int(self._of("LIFE").get("numbers", 0))
         member.cut_off.append(server.close_all)
+        if self.otherwise:
+            member.changed.append(partial(self._look_whether_let_in, member))
         if member.traced is not None:
             member.traced.every = ACCOUNT_EVERY
         server.unavailable = lambda: "" if member.replica.serves else member.replica.why
@@ -105,6 +112,9 @@ class ClusterHost(BrokerHost):
 
         self.node.world.soon(process.owner, server.stop, lambda: process.spawn(leave()))
         return True
+
+    def _look_whether_let_in(self, member: Member) -> None:
+        self.let_in = self.let_in or member.replica.serves
 
     def send_nonsense(self, number: int) -> Callable[[], None] | None:
         member, process = self.member, self.node.process

@@ -13,8 +13,8 @@ from coterie.sim.cluster_node import ClusterHost
 from coterie.sim.cluster_watch import Watch
 from coterie.sim.lease_readers import LeaseReader
 from coterie.sim.node import Node
-from coterie.sim.plan import Plan
-from coterie.sim.profile_cluster import FOREIGN
+from coterie.sim.plan import Fault, Plan
+from coterie.sim.profile_cluster import FOREIGN, OTHERWISE
 from coterie.sim.result import Result
 from coterie.trace import Event, Json
 
@@ -103,6 +103,28 @@ class ClusterSimulation(BrokerSimulation):
             self.result.violations.append(("B10", f"the faults are over, and not all brokers serve: {'; '.join(away)}"))
         else:
             super()._complain_of_rest()
+
+    def restart_otherwise(self, fault: Fault) -> Callable[[], None] | None:
+        host = self.hosts[fault.nodes[0]]
+        if not host.node.alive:
+            return None
+        name, value = OTHERWISE[int(fault.values["setting"])]
+        host.otherwise = {name: value}
+        host.crash(silent=False, power=bool(fault.values["power"]))
+        host.start()
+
+        def end() -> None:
+            why = host.member.replica.why if host.member is not None else ""
+            self.result.rules["otherwise.refused"] += f"its broker.{name} is {value}" in why
+            if host.let_in:
+                text = f"{host.node.name} was let in with another value of broker.{name}"
+                self.result.violations.append(("B8", text))
+            host.otherwise = {}
+            if host.node.alive:  # else whatever ended it starts it again
+                host.crash(silent=False, power=bool(fault.values["power"]))
+                host.start()
+
+        return end
 
     def _look_at_strangers(self) -> None:
         """Brokers of another cluster were neither taken in nor wiped."""

@@ -202,6 +202,16 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         seed=47,
     ),
     Mutation(
+        name="cluster-compares-no-settings",
+        profile="cluster",
+        property="B8",
+        what="a broker with other settings than the cluster's is let in",
+        module="coterie.cluster.shared_settings",
+        old="        if name in theirs and theirs[name] != ours[name]",
+        new="        if name not in theirs",
+        seed=2,
+    ),
+    Mutation(
         name="cluster-gives-what-has-expired",
         profile="cluster",
         property="B19",

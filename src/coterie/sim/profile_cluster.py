@@ -5,7 +5,8 @@ retire them, crash, and take over. In some runs one more client is hostile (`hos
 so long that they have counted beyond 32 bits. More brokers may join later. Brokers are killed, lose power, are stopped
 and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
 power fails for all of them, and while they are brought up to date again some die once more; a sync hangs for longer
-than its broker is cut off; brokers of another cluster come along. In the end all brokers serve, everything is
+than its broker is cut off; brokers of another cluster come along; one restarts with a setting that the others do not
+have, and must be kept out until it has theirs again. In the end all brokers serve, everything is
 consumed, and what was confirmed must have been found. In a quarter of the runs some events fail half-way, at every
 broker alike, and brokers send nonsense: all of that is void, and must leave nothing.
 """
@@ -40,6 +41,8 @@ FOREIGN = "f"
 ALARMS = ("memory_alarm", "disk_full")
 """What brings alarms, for a while that is long enough for all to hear of them."""
 CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
+OTHERWISE = (("dispatch_batch", 3), ("death_records_max", 1), ("lease_rows_max", 2), ("queues_max", 7))
+"""Settings that decide inside events, with values that no broker has by the plan."""
 DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 """What is done to queues that are not replicated."""
 RULES = (
@@ -133,6 +136,7 @@ def cluster_plan(seed: int) -> Plan:
                 *hanging,
                 *of_strangers,
                 *_alarms(short, brokers, begin, quiet_at),
+                *_otherwise(seed, brokers, begin, quiet_at),
             ],
             key=lambda fault: fault.at,
         ),
@@ -261,6 +265,16 @@ def _strangers(
     faults.append(Fault(at, "crash", [names[0]], rng.uniform(0.05, 0.6), values=values))
     faults.append(Fault(at, "crash", [names[1]], 0.0, values=values))
     return names, faults
+
+
+def _otherwise(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """Now and then a broker restarts with other settings than the others have, and later with theirs again."""
+    rng = random.Random(f"cluster/{seed}/settings")
+    if rng.random() >= 0.08:
+        return []
+    at, broker, lasts = rng.uniform(begin, end - 1.2), rng.choice(brokers), rng.uniform(0.8, 2.0)
+    values = {"power": float(rng.random() < 0.5), "setting": float(rng.randrange(len(OTHERWISE)))}
+    return [Fault(at, "otherwise", [broker], min(end - at, lasts), values=values)]
 
 
 def _mistakes(seed: int) -> float:

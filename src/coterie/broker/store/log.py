@@ -225,6 +225,8 @@ class LogStore(Store):
             self.when_synced(self.written(), partial(self._filled, self._generation, done))
 
     def _filled(self, generation: int, done: Callable[[], None]) -> None:
+        if self.writer.stopped:  # meanwhile the broker goes back to the old one, which must not be taken from it
+            return
         if generation == self._generation and self._kept is not None:
             self._completion = self._runtime.spawn(self._complete(generation, done))
 

@@ -94,7 +94,8 @@ class Writer:
         self._previous = (0, 0)
         self._given_up: Segment | None = None
         """The segment before the next one, if it was given up."""
-        self._stopped = False
+        self.stopped = False
+        """Nobody will ever read what it was told."""
 
     # What is to be written.
 
@@ -139,7 +140,7 @@ class Writer:
         """Nobody will ever read what this one was told."""
         self.on_synced, self.on_blocked = _ignore, _ignore
         self._reserve = Reserve(self._runtime, "", 0, False)
-        self._stopped = True
+        self.stopped = True
 
     @property
     def refused(self) -> bool:
@@ -148,7 +149,7 @@ class Writer:
 
     def flush(self) -> None:
         """Write what there is to write, sync what somebody waits for, unless the disk is busy with that already."""
-        if self._busy or self._paused or self._stopped:
+        if self._busy or self._paused or self.stopped:
             return
         segment = self.active
         if segment is not None and segment.size >= self._settings.segment_bytes:
