@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from coterie.sim.plan import Fault, Plan
+from coterie.sim.plan import Action, Burst, Fault, Plan
 
 SHARE = 0.05
 """Of the plans that get each situation."""
@@ -28,7 +28,9 @@ def add_situations(rng: random.Random, plan: Plan) -> bool:
     if rng.random() < 0.3:
         _settings(plan, "FLUSH", "FLUSH2")["hold_max"] = HOLD_MAX
     choice = rng.random()
-    situations = (handover, crowd, merge, cut_off, leader_dies, reborn)
+    situations = [handover, crowd, merge, cut_off, leader_dies, reborn]
+    if plan.profile == "total" and len(plan.members) > 3:
+        situations.append(gate_opens)
     if choice < SHARE * len(situations):
         situations[int(choice / SHARE)](rng, plan)
         plan.faults.sort(key=lambda fault: fault.at)
@@ -149,4 +151,35 @@ def cut_off(rng: random.Random, plan: Plan) -> None:
     plan.faults += [
         Fault(at, "leave", [leaver], duration=1.0),
         Fault(at, "one_way", duration=rng.uniform(0.35, 0.8), links=[[first, deaf]], on=f"{first} flush_held view"),
+    ]
+
+
+def gate_opens(rng: random.Random, plan: Plan) -> None:
+    """The gate of a coordinator opens by itself while it flushes for a merge that it leads: what it orders then, one
+    member has answered without, and another, which it takes for dead, gets and calls held. For total order."""
+    first, others, _ = _begin(rng, plan)
+    answers, stays, *part = others
+    _settings(plan, "MERGE")["interval"] = 0.1
+    _settings(plan, "FAILURE").update(heartbeat_interval=0.05, heartbeat_timeout=0.4, verify_timeout=0.05)
+    _settings(plan, "GMS").update(behind_after=0.15, merge_timeout=1.2, resumer_timeout=4.0)
+    _settings(plan, "TOTAL").update(delivery="agreed", held="majority")
+    _settings(plan, "FLUSH", "FLUSH2").update(block_timeout=0.4, timeout=1.0, hold_max=1.5, exclusive_max=1.5)
+    merges = rng.uniform(2.6, 3.0)
+    opens = merges + rng.uniform(0.83, 0.93)
+    plan.quiet_at = merges + 2.0
+    plan.blocks, plan.with_state = {}, []  # a view takes no longer than it must
+    plan.bursts = [burst for burst in plan.bursts if burst.at < 0.7]  # all have delivered the same
+    plan.bursts.append(Burst(opens - 0.3, first, "all", 3))  # they wait at the gate
+    plan.actions = [Action(opens - 1.5, answers, "flush", 2.0, [first])]
+    _cut(plan, 0.8, merges, part, [first, answers, stays])
+    begins, late = f"{first} suspend merge", {"jitter": 0.0}
+    plan.faults += [
+        # The other part takes longer than it takes to suspect somebody, whom the flush then leaves out.
+        Fault(merges, "one_way", duration=1.5, links=[[stays, first]], on=begins),
+        Fault(
+            merges, "latency", duration=1.5, links=[[m, first] for m in part], values=late | {"latency": 0.6}, on=begins
+        ),
+        # The gate opens before the answer is there; and that the flush is over is heard after the merge.
+        Fault(merges, "latency", duration=1.5, links=[[answers, first]], values=late | {"latency": 0.3}, on=begins),
+        Fault(merges, "one_way", duration=0.6, links=[[first, answers]], on=f"{first} flush_left timeout"),
     ]
