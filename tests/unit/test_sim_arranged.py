@@ -1,13 +1,15 @@
-"""Situations in plans of the profile `cluster`: they are there, and lead where they are meant to."""
+"""Situations in plans of the profiles `broker` and `cluster`: they are there, and lead where they are meant to."""
 
 from __future__ import annotations
 
-from coterie.sim.profiles import cluster_plan
+from coterie.sim.plan import Plan
+from coterie.sim.profile_broker import FANOUT, QUEUES
+from coterie.sim.profiles import broker_plan, cluster_plan
 from coterie.sim.runner import trace_plan
 from coterie.trace import Event
 
-LATE_SYNC = 27
-"""A seed whose plan has it."""
+LATE_SYNC, REPLACED = 27, 26
+"""Seeds whose plans have them."""
 
 
 def of(events: list[Event], node: str, kind: str) -> list[Event]:
@@ -34,7 +36,26 @@ def _number(event: Event) -> int:
     return number
 
 
+def test_messages_are_replaced_in_one_queue_in_the_turn_in_which_others_get_them() -> None:
+    plan = broker_plan(REPLACED)
+    assert {burst.to for burst in plan.bursts} == {FANOUT}
+    assert not any("x-max-length" in QUEUES[name] for name in _queues(plan))
+    _, events = trace_plan(plan)
+    gone = {e.t for e in events if e.kind == "dequeue" and e.data["reason"] == "replaced"}
+    came = {e.t for e in events if e.kind == "enqueue" and e.queue is not None and "last" not in e.queue}
+    assert len(gone & came) > 5
+
+
+def _queues(plan: Plan) -> list[str]:
+    queues = plan.channel["queues"]
+    assert isinstance(queues, list)
+    return [str(name) for name in queues]
+
+
 def test_few_plans_have_nothing_but_a_situation() -> None:
     late = [seed for seed in range(400) if cluster_plan(seed).channel["only"] and not cluster_plan(seed).actions]
+    replaced = [seed for seed in range(400) if not broker_plan(seed).actions]
     assert LATE_SYNC in late
+    assert REPLACED in replaced
     assert 8 < len(late) < 30
+    assert 6 < len(replaced) < 24
