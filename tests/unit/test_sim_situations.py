@@ -1,4 +1,4 @@
-"""Situations in plans of the profile `vs`: each leads where chance seldom does; and faults that wait for a moment."""
+"""Situations in plans of the profiles `vs` and `total`: each leads where chance seldom does; faults that wait."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SITUATIONS: dict[Make, tuple[str, int]] = {
 """And the rule that each is for, with a seed that is known to reach it."""
 
 
-def plan_with(situation: Make, seed: int) -> Plan:
-    plan = profile("vs").make(seed)
+def plan_with(situation: Make, seed: int, name: str = "vs") -> Plan:
+    plan = profile(name).make(seed)
     situation(random.Random(seed), plan)
     return plan
 
@@ -48,6 +48,17 @@ def test_a_coordinator_that_leaves_lets_others_in_with_its_last_view_in_some_of_
     assert any(joined_without_its_maker(events) for events in traces)
 
 
+def gave_up(events: list[Event]) -> bool:
+    """The leader of a flush for a view whose own gate had opened by itself."""
+    failed = [event for event in events if event.kind == "flush_failed" and event.data["mode"] == "view"]
+    return any(event.data["reason"] == "our own gate was shut for too long" for event in failed)
+
+
+def test_the_gate_of_a_coordinator_opens_while_it_flushes_for_a_merge_in_some_of_forty_runs() -> None:
+    plans = (plan_with(situations.gate_opens, seed, "total") for seed in range(52, 92))
+    assert any(gave_up(trace_plan(plan)[1]) for plan in plans if len(plan.members) > 3)
+
+
 def _members(event: Event) -> list[str]:
     members = event.data["members"]
     assert isinstance(members, list)
@@ -66,6 +77,15 @@ def test_every_situation_is_in_some_plans_and_most_plans_have_none(monkeypatch: 
     assert len(made) == len(SITUATIONS) + 1
     assert sum(made.values()) < 160
     assert any(plan.farewells for plan in plans)
+
+
+def test_situations_of_total_order_are_in_some_plans_of_total_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(situations, "gate_opens", lambda rng, plan: made.append(plan.profile))
+    for seed in range(200):
+        profile("vs").make(seed)
+        profile("total").make(seed)
+    assert set(made) == {"total"}
 
 
 def test_a_plan_with_a_situation_survives_json() -> None:

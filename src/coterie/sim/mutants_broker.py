@@ -24,6 +24,16 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         new="                queue.enqueue(messages[:-1])\n        self._note(before)\n\n    def apply_transaction",
     ),
     Mutation(
+        name="store-refers-to-what-leaves",
+        profile="broker",
+        property="B1",
+        what="a message refers to the content of one of which the log has said before that it is gone",
+        module="coterie.broker.store.log",
+        old="            gone = content in self._leaving or content in self.index.orphans",
+        new="            gone = False",
+        seed=26,
+    ),
+    Mutation(
         name="queue-accepts-unasked",
         profile="broker",
         property="B1",

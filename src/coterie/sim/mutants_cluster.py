@@ -266,4 +266,14 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         new="        pass",
         seed=81000843,
     ),
+    Mutation(
+        name="cluster-late-syncs-count",
+        profile="cluster",
+        property="B17",
+        what="a sync that ends in the next life of its store says how far that one is on disk",
+        module="coterie.cluster.disk_sync",
+        old="        if life == self._life:",
+        new="        if True:",
+        seed=27,
+    ),
 )

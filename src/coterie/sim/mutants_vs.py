@@ -201,6 +201,17 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         seed=45,
     ),
     Mutation(
+        name="flush-outlives-its-leaders-gate",
+        profile="total",
+        property="G9",
+        what="a flush for a view goes on although its leader's own gate has opened by itself meanwhile",
+        module="coterie.group.protocols.flush_lead",
+        old="                if lead.phase in (Phase.STARTING, Phase.RECONCILING):\n"
+        '                    self._fail(lead, "our own gate was shut for too long")',
+        new="                if lead.phase in (Phase.STARTING, Phase.RECONCILING):\n                    pass",
+        seed=52,
+    ),
+    Mutation(
         name="flush2-second-leader-resets-the-cut",
         profile="vs",
         property="crash",

@@ -46,6 +46,8 @@ KINDS: dict[str, str] = {
     "disk_error": "a disk fails to sync, to cut off, to rename or to remove files",
 }
 NETWORK_KINDS = ("loss", "duplicate", "reorder", "corrupt", "slow_link", "latency")
+FAULT_LAYERS = ("DROP", "DELAY", "DUPLICATE", "SHUFFLE")
+"""Protocols that disturb what passes through them."""
 LINK_KINDS = ("partition", "partial", "one_way", *NETWORK_KINDS)
 
 

@@ -3,8 +3,8 @@
 They publish persistent and transient messages, with confirms and in transactions, to queues of every kind; they consume
 with a changing prefetch and accept, refuse, give back or keep what they get; they purge and delete queues, close
 channels and connections. Meanwhile the broker is killed, loses power or is stopped, connections break, the disk is
-slow or full. In some runs one more client is hostile (`hostile_client`). In the end everything is consumed, and what
-was confirmed must have been found.
+slow or full. In some runs one more client is hostile (`hostile_client`); and some are for one situation (`_replaced`).
+In the end everything is consumed, and what was confirmed must have been found.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ HOSTILE = (
     "get", "answer", "disorder", "garbage", "transaction", "step", "step", "policy", "define", "lease",
 )  # fmt: skip
 """What they do."""
+ARRANGED = 0.03
+"""Of the plans are for one situation, and have nothing else."""
 ACTIONS = ("purge", "delete", "get", "prefetch", "cancel", "close_channel", "recover", "tx", "disconnect")
 
 RULES = (
@@ -101,7 +103,7 @@ def broker_plan(seed: int) -> Plan:
     latency = rng.choice((0.0003, 0.001, 0.005))
     hostile, deeds = hostile_actions(random.Random(f"broker/{seed}/hostile"), begin, quiet_at)
     more = antics(f"broker/{seed}/antics", clients, names, begin, quiet_at)
-    return Plan(
+    plan = Plan(
         seed=seed,
         profile="broker",
         members=[BROKER, *clients, *hostile],
@@ -116,6 +118,10 @@ def broker_plan(seed: int) -> Plan:
         quiet_at=quiet_at,
         settle=20.0,
     )
+    chance = random.Random(f"broker/{seed}/arranged")
+    if chance.random() < ARRANGED:
+        _replaced(chance, plan, clients, begin)
+    return plan
 
 
 def in_order(planned: list[T]) -> list[T]:
@@ -216,6 +222,30 @@ def _errors(seed: int, begin: float, end: float) -> list[Fault]:
                 values = {"power": float(rng.random() < 0.8), "silent": 0.0}
                 faults.append(Fault(later, "crash", [BROKER], rng.choice((0.02, 0.1)), values=values))
     return faults
+
+
+def _replaced(rng: random.Random, plan: Plan, clients: list[str], begin: float) -> None:
+    """Messages for several queues are replaced in the first of them by others of the same batch, while records of the
+    store end wherever they can: that a message is gone from there may be on disk before that it is in the others. No
+    queue is bounded: a broker that stands alone takes what may fail half-way as one step, in one record."""
+    plan.members = [BROKER, *clients]
+    plan.channel["queues"] = ["last", *rng.sample(("letters", "plain", "rank", "single"), rng.randint(1, 3))]
+    dict(plan.stack)["STORE"]["record_bytes"] = rng.choice((1, 500))
+    plan.actions = []
+    plan.bursts = in_order(
+        [
+            Burst(
+                rng.uniform(begin, plan.quiet_at - 0.3), rng.choice(clients), FANOUT, 2, rng.choice((3, 8)), gap=0.002
+            )
+            for _ in range(12)
+        ]
+    )
+    plan.faults = in_order(
+        [
+            Fault(at, "crash", [BROKER], 0.05, values={"power": float(rng.random() < 0.5), "silent": 0.0})
+            for at in (rng.uniform(begin + 0.3, plan.quiet_at - 0.1) for _ in range(2))
+        ]
+    )
 
 
 BROKER_PROFILE = Profile("broker", broker_plan, (), rules=RULES)

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coterie.sim.link import Conditions
-from coterie.sim.plan import PEERS_NAME, Burst, FaultMaker, Plan, pick, swarm
+from coterie.sim.plan import FAULT_LAYERS, PEERS_NAME, Burst, FaultMaker, Plan, pick, swarm
 from coterie.sim.situations import add_farewells
 from coterie.sim.stream import Limits
 
 STANDARD_SEEDS = 2000
 """In so many runs every rule of a profile is reached."""
 
-FAULT_LAYERS = ("DROP", "DELAY", "DUPLICATE", "SHUFFLE")
 PORT = 7800
 GROUP = "239.1.1.1:7900"
 DISCOVERY_GROUP = "239.1.1.2:7901"

@@ -6,15 +6,17 @@ so long that they have counted beyond 32 bits. More brokers may join later. Brok
 and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
 power fails for all of them, and while they are brought up to date again some die once more; a sync hangs for longer
 than its broker is cut off; brokers of another cluster come along; one restarts with a setting that the others do not
-have, and must be kept out until it has theirs again. In the end all brokers serve, everything is
-consumed, and what was confirmed must have been found. In a quarter of the runs some events fail half-way, at every
-broker alike, and brokers send nonsense: all of that is void, and must leave nothing.
+have, and must be kept out until it has theirs again. Some plans are for one situation, and have nothing else
+(cluster_situations.py). In the end all brokers serve, everything is consumed, and what was confirmed must have been
+found. In a quarter of the runs some events fail half-way, at every broker alike, and brokers send nonsense: all of that
+is void, and must leave nothing.
 """
 
 from __future__ import annotations
 
 import random
 
+from coterie.sim.cluster_situations import add_cluster_situations
 from coterie.sim.link import Conditions
 from coterie.sim.plan import Action, Burst, Fault, Plan, pick, swarm
 from coterie.sim.profile_broker import (
@@ -100,7 +102,7 @@ def cluster_plan(seed: int) -> Plan:
     tiny = _tiny(random.Random(f"cluster/{seed}/tiny"), clients, unread, begin)
     stale = _stale(random.Random(f"cluster/{seed}/stale"), clients, names, begin)
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
-    return Plan(
+    plan = Plan(
         seed=seed,
         profile="cluster",
         members=[*brokers, *late, *strangers, *clients, *hostile],
@@ -143,6 +145,8 @@ def cluster_plan(seed: int) -> Plan:
         quiet_at=quiet_at,
         settle=40.0,
     )
+    add_cluster_situations(plan, brokers, clients, names)
+    return plan
 
 
 def _tiny(rng: random.Random, clients: list[str], names: list[str], begin: float) -> list[Burst]:

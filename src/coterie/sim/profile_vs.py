@@ -11,12 +11,11 @@ from __future__ import annotations
 import random
 
 from coterie.sim.link import Conditions
-from coterie.sim.plan import Action, FaultMaker, Plan, pick, swarm
+from coterie.sim.plan import FAULT_LAYERS, Action, FaultMaker, Plan, pick, swarm
 from coterie.sim.profile_channel import (
     CHANNEL,
     CHANNEL_FAULTS,
     FAILURE,
-    FAULT_LAYERS,
     FLOW,
     FRAG,
     NAKACK,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 
-from coterie.sim.plan import Fault, Plan
+from coterie.sim.link import Conditions
+from coterie.sim.plan import FAULT_LAYERS, Action, Burst, Fault, Plan
 
 SHARE = 0.05
 """Of the plans that get each situation."""
@@ -17,6 +18,7 @@ HOLD_MAX = 60.0
 """Seconds after which a gate opens by itself in some plans: longer than a run may take to settle."""
 UDP = ("bind_host", "bind_port", "reconnect_min", "reconnect_max", "secret")
 """Settings that both transports have."""
+MULTICAST = "239.1.1.1:7900"
 SLOW = 0.2
 """Seconds that an application takes over block(), so that a view change or a merge takes its time."""
 
@@ -28,7 +30,9 @@ def add_situations(rng: random.Random, plan: Plan) -> bool:
     if rng.random() < 0.3:
         _settings(plan, "FLUSH", "FLUSH2")["hold_max"] = HOLD_MAX
     choice = rng.random()
-    situations = (handover, crowd, merge, cut_off, leader_dies, reborn)
+    situations = [handover, crowd, merge, cut_off, leader_dies, reborn]
+    if plan.profile == "total" and len(plan.members) > 3:
+        situations.append(gate_opens)
     if choice < SHARE * len(situations):
         situations[int(choice / SHARE)](rng, plan)
         plan.faults.sort(key=lambda fault: fault.at)
@@ -53,6 +57,11 @@ def _begin(rng: random.Random, plan: Plan) -> tuple[str, list[str], float]:
     plan.faults = []
     rng.shuffle(others)
     return first, others, rng.uniform(1.3, plan.quiet_at - 0.7)
+
+
+def _use_udp(plan: Plan) -> None:
+    if plan.stack[0][0] == "TCP":
+        plan.stack[0] = "UDP", {name: value for name, value in plan.stack[0][1].items() if name in UDP}
 
 
 def _cut(plan: Plan, begin: float, end: float, part: list[str], others: list[str]) -> None:
@@ -143,10 +152,44 @@ def cut_off(rng: random.Random, plan: Plan) -> None:
     first, others, at = _begin(rng, plan)
     leaver, deaf = others[:2]
     plan.stack = [("FLUSH" if name == "FLUSH2" else name, settings) for name, settings in plan.stack]
-    if plan.stack[0][0] == "TCP":  # what is said later never comes first there
-        plan.stack[0] = "UDP", {name: value for name, value in plan.stack[0][1].items() if name in UDP}
+    _use_udp(plan)  # over TCP what is said later never comes first
     _settings(plan, "UNICAST3").update(retransmit_interval=0.04, conn_close_timeout=0.5)
     plan.faults += [
         Fault(at, "leave", [leaver], duration=1.0),
         Fault(at, "one_way", duration=rng.uniform(0.35, 0.8), links=[[first, deaf]], on=f"{first} flush_held view"),
+    ]
+
+
+def gate_opens(rng: random.Random, plan: Plan) -> None:
+    """The gate of a coordinator opens by itself while it flushes for a merge that it leads: what it orders then, one
+    member has answered without, and another, which it takes for dead, gets and calls held. For total order."""
+    first, others, _ = _begin(rng, plan)
+    answers, stays, *part = others
+    _use_udp(plan)
+    plan.stack[0][1]["multicast"] = MULTICAST  # it reaches also whom the sender does not hear
+    plan.stack = [(name, settings) for name, settings in plan.stack if name not in FAULT_LAYERS]
+    plan.network = Conditions(latency=0.002, jitter=0.001)  # a few times must fit together
+    _settings(plan, "MERGE")["interval"] = 0.1
+    _settings(plan, "FAILURE").update(heartbeat_interval=0.05, heartbeat_timeout=0.4, verify_timeout=0.05)
+    _settings(plan, "GMS").update(behind_after=0.15, merge_timeout=1.2, resumer_timeout=4.0)
+    _settings(plan, "TOTAL").update(delivery="agreed", held="majority")
+    _settings(plan, "FLUSH", "FLUSH2").update(block_timeout=0.4, timeout=1.0, hold_max=1.5, exclusive_max=1.5)
+    merges = rng.uniform(3.2, 3.6)
+    opens = merges + rng.uniform(0.83, 0.93)
+    plan.quiet_at = merges + 2.0
+    plan.blocks, plan.with_state = {}, []  # a view takes no longer than it must
+    plan.bursts = [burst for burst in plan.bursts if burst.at < 0.7]  # all have delivered the same
+    plan.bursts.append(Burst(opens - 0.3, first, "all", 3))  # they wait at the gate
+    plan.actions = [Action(opens - 1.5, answers, "flush", 2.0, [first])]
+    _cut(plan, 1.3, merges, part, [first, answers, stays])
+    begins, late = f"{first} suspend merge", {"jitter": 0.0}
+    plan.faults += [
+        # The other part takes longer than it takes to suspect somebody, whom the flush then leaves out.
+        Fault(merges, "one_way", duration=1.5, links=[[stays, first]], on=begins),
+        Fault(
+            merges, "latency", duration=1.5, links=[[m, first] for m in part], values=late | {"latency": 0.6}, on=begins
+        ),
+        # The gate opens before the answer is there; and that the flush is over is heard after the merge.
+        Fault(merges, "latency", duration=1.5, links=[[answers, first]], values=late | {"latency": 0.3}, on=begins),
+        Fault(merges, "one_way", duration=0.6, links=[[first, answers]], on=f"{first} flush_left timeout"),
     ]
