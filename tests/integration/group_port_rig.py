@@ -52,6 +52,7 @@ class NodeProcess:
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **environment}
             )
         self.amqp = 0
+        self.console = ""
 
     def up(self) -> None:
         """Wait until it listens."""
@@ -61,7 +62,8 @@ class NodeProcess:
             line = self.process.stdout.readline()
             assert line, f"it did not start: {self.log()}"
             text += line
-        self.amqp = int(json.loads(text)["amqp"][0].rpartition(":")[2])
+        told = json.loads(text)
+        self.amqp, self.console = int(told["amqp"][0].rpartition(":")[2]), str(told["console"])
 
     def log(self) -> str:
         return self._log.read_text()
@@ -75,6 +77,20 @@ class NodeProcess:
             except (AMQPError, OSError):
                 assert time.monotonic() < deadline, f"it does not serve: {self.log()}"
                 time.sleep(0.05)
+
+    def account(self) -> str:
+        """What it says of the cluster and of its queues, and its log: to understand why something has failed."""
+        url = f"http://guest:guest@{self.console}"
+        asked = [
+            subprocess.run(
+                [sys.executable, "-m", "coterie", *command, "--url", url],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+            )
+            for command in (("cluster", "status"), ("queues",), ("consumers",))
+        ]
+        return "\n".join((*(done.stdout + done.stderr for done in asked), self.log()))
 
     def memory(self) -> int:
         """Resident, in bytes."""
@@ -183,7 +199,8 @@ class Pair:
         peers = ",".join(f"{host}:{port}" for host, port in zip(hosts, self.ports, strict=True))
         self.nodes = [
             NodeProcess(
-                folder, f"node{number}", "--console", "", "--bind", f"127.0.0.1:{port}", "--advertise", host,
+                folder, f"node{number}", "--console", "127.0.0.1:0", "--probes", "",
+                "--bind", f"127.0.0.1:{port}", "--advertise", host,
                 "--peers", peers, "--cluster-size", "2", "--secret-file", str(folder / "secret"), "--encrypt", encrypt,
             )
             for number, (host, port) in enumerate(zip(hosts, self.ports, strict=True), 1)
@@ -202,7 +219,7 @@ class Pair:
         one.queue_declare("a-queue-by-name", durable=True)
         one.basic_publish("", "a-queue-by-name", body, pika.BasicProperties(delivery_mode=2))
         for method, _, got in other.consume("a-queue-by-name", inactivity_timeout=PATIENCE, auto_ack=True):
-            assert method is not None
+            assert method is not None, "\n\n".join(["nothing came", *(node.account() for node in self.nodes)])
             assert got == body
             break
         for channel in (one, other):

@@ -26,6 +26,7 @@ from coterie.secret_file import make_secret_file
 from coterie.workers import free_ports
 
 TRIES = 8
+ROUNDS = 5
 MARKER = b"the marker that nobody else may read " * 50
 ANOTHER = "another secret, which is just as long"
 
@@ -192,6 +193,20 @@ def test_who_alters_bytes_breaks_the_connection_and_nothing_else(pair: Pair) -> 
     pair.pass_on(MARKER)
     assert all(node.process.poll() is None for node in pair.nodes)
     assert "Traceback" not in "".join(node.log() for node in pair.nodes)
+
+
+def test_what_is_confirmed_is_not_lost_to_a_consumer_that_has_left_while_bytes_were_altered(pair: Pair) -> None:
+    """What its broker says of a consumer that leaves comes late, as the connection breaks with it. It is one without
+    acknowledgements: until the other broker knows that it is gone, what is published is given to it."""
+    for _ in range(ROUNDS):
+        leaver = pair.nodes[1].channel()
+        leaver.basic_consume("a-queue-by-name", lambda *_: None, auto_ack=True)
+        for tap in pair.taps:
+            tap.alter(1)
+        leaver.connection.close()
+        for tap in pair.taps:
+            tap.alter(0)
+        pair.pass_on(MARKER)
 
 
 # What starts, and what does not.

@@ -63,6 +63,9 @@ class Channel(Sink):
         self.consumers: dict[str, Subscription] = {}
         self.replies: Replies | None = None
         """Its consumer of direct replies."""
+        self.unacknowledged = False
+        """It has, or had, consumers without acknowledgements: until the cluster knows that they are gone, it may give
+        them messages, and those are lost. So the client is not told earlier that they are."""
         self.unsettled = Unsettled(self._freed, connection.runtime.now)
         self.prefetch = 0
         """Of consumers that are yet to come."""
@@ -313,7 +316,8 @@ class Channel(Sink):
         self._out.wrote(size)
 
     def cancelled(self, consumer: Consumer) -> None:
-        if self.consumers.pop(consumer.tag, None) is None or not self.connection.can("consumer_cancel_notify"):
+        gone = self.consumers.pop(consumer.tag, None)
+        if gone is None or gone.ending or not self.connection.can("consumer_cancel_notify"):
             return
         self._cancelled.append(consumer.tag)
         if not self._busy:
@@ -455,8 +459,15 @@ class Channel(Sink):
 
     def on_close(self, call: Call) -> None:
         self.close()
-        self.send("channel.close-ok")
-        self.connection.forget(self)
+        if self.unacknowledged:
+            self.vhost.cluster.in_turn(self._say_closed)
+        else:
+            self._say_closed()
+
+    def _say_closed(self) -> None:
+        if self.connection.channels.get(self.number) is self:
+            self.send("channel.close-ok")
+            self.connection.forget(self)
 
     def on_open(self, call: Call) -> None:
         raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen")

@@ -97,6 +97,8 @@ class Connection(StreamHandler, FrameHandler):
         self.partial = 0
         """Bytes of messages that have not come completely."""
         self.changes_prefetch = False
+        self.unacknowledged = False
+        """One of its channels has, or had, consumers without acknowledgements."""
         self.token = server.runtime.entropy(8).hex()
         """Makes its consumer tags its own."""
         self._listener = listener
@@ -115,6 +117,8 @@ class Connection(StreamHandler, FrameHandler):
         self._credential = Credential(self)
         self._patience: Timer | None = None
         """For the client to open, or to answer a close."""
+        self._to_be_let_go = False
+        """The client has closed it, and waits for the answer."""
 
     # The stream.
 
@@ -280,19 +284,30 @@ class Connection(StreamHandler, FrameHandler):
             raise ProtocolError(CHANNEL_ERROR, f"unexpected method {call.method.name} in connection state {self.state}")
 
     def _on_close(self, call: Call) -> None:
-        """The client ends the stream when it has read the answer: some take an end before that for a broken one."""
         crossed = self.over
         self.flush()
         self._release()
-        self.send("connection.close-ok")
         if crossed:
+            self.send("connection.close-ok")
             self.hang_up()
             return
         self.state = "closed"
         self._reader.stopped = True
-        self.outbox.flush()
         self.throttle.end()
-        self._be_patient(self.settings.close_timeout, self.hang_up)
+        self._to_be_let_go = True
+        if self.unacknowledged:  # as for a channel; but it is let go, also if the cluster has no majority
+            self._be_patient(self.settings.close_timeout, self._say_closed)
+            self.vhost.cluster.in_turn(self._say_closed)
+        else:
+            self._say_closed()
+
+    def _say_closed(self) -> None:
+        """The client ends the stream when it has read the answer: some take an end before that for a broken one."""
+        if self._stream is not None and self._to_be_let_go:
+            self._to_be_let_go = False
+            self.send("connection.close-ok")
+            self.outbox.flush()
+            self._be_patient(self.settings.close_timeout, self.hang_up)
 
     def meet(self, properties: Table) -> None:
         """The client says who it is, and what it understands."""
@@ -424,6 +439,7 @@ class Connection(StreamHandler, FrameHandler):
         if self.state == "running":
             self.fail(ProtocolError(CONNECTION_FORCED, reason))
         elif self.state != "closing":
+            self._say_closed()
             self.hang_up()
 
     def turn_away(self, why: str) -> None:

@@ -7,6 +7,7 @@ for all at once (`global`); whichever was said last.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coterie.amqp.codes import NOT_ALLOWED, NOT_IMPLEMENTED
@@ -58,6 +59,8 @@ def consume(channel: Channel, call: Call) -> None:
         tag, queue, channel, no_ack, exclusive, call.table("arguments"), channel.prefetch
     )  # fmt: skip
     channel.consumers[tag] = subscription
+    if no_ack:
+        channel.unacknowledged = channel.connection.unacknowledged = True
 
     def consuming(_: None) -> None:
         if channel.traced is not None:
@@ -78,14 +81,22 @@ def consume(channel: Channel, call: Call) -> None:
 
 def cancel(channel: Channel, call: Call) -> None:
     tag = call.text("consumer_tag")
-    subscription = channel.consumers.pop(tag, None)
-    if subscription is not None:
-        channel.vhost.cancel(subscription)
+    subscription = channel.consumers.get(tag)
+    if subscription is None:
+        if channel.replies is not None and channel.replies.tag == tag:
+            channel.replies.end()
+        channel.answer(call, "basic.cancel-ok", consumer_tag=tag)
+        return
+    ended = subscription
+
+    def cancelled(_: None) -> None:
+        channel.consumers.pop(tag, None)
         if channel.traced is not None:
-            channel.traced.consumer(subscription, "closed")
-    elif channel.replies is not None and channel.replies.tag == tag:
-        channel.replies.end()
-    channel.answer(call, "basic.cancel-ok", consumer_tag=tag)
+            channel.traced.consumer(ended, "closed")
+        channel.answer(call, "basic.cancel-ok", consumer_tag=tag)
+
+    ended.ending = True
+    channel.vhost.end(ended, partial(channel.later(call, cancelled), None))
 
 
 def get(channel: Channel, call: Call) -> None:

@@ -12,7 +12,7 @@ from coterie.broker.queue import Queue
 class Subscription(Consumer):
     """Made by basic.consume."""
 
-    __slots__ = ("heads", "held", "prefetch", "started")
+    __slots__ = ("ending", "heads", "held", "prefetch", "started")
 
     def __init__(
         self,
@@ -30,4 +30,6 @@ class Subscription(Consumer):
         self.held = 0
         self.started = False
         """Its basic.consume-ok is written: deliveries may follow."""
+        self.ending = False
+        """Its client has cancelled it, and has not been answered."""
         self.heads: Heads = {}

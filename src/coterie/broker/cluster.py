@@ -187,7 +187,18 @@ class Cluster(ABC):
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None: ...
 
     @abstractmethod
-    def cancel(self, consumer: Consumer) -> None: ...
+    def cancel(self, consumer: Consumer) -> None:
+        """Whoever consumed is gone: what is on its way to it goes back, or is lost if it acknowledges nothing."""
+
+    def end(self, consumer: Consumer, done: Callable[[], None]) -> None:
+        """The same for one that is still there: what is on its way to it and would be lost is delivered. `done` when
+        nothing more can come."""
+        self.cancel(consumer)
+        self.in_turn(done)
+
+    def in_turn(self, done: Callable[[], None]) -> None:
+        """Once all that was asked for until now has its place in the order of all events, and cannot lose it."""
+        done()
 
     @abstractmethod
     def wiring(self, vhost: Vhost, change: Change[R], done: Callable[[R | ProtocolError], None]) -> None:

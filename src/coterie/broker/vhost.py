@@ -317,6 +317,10 @@ class Vhost(Switchboard):
         """It is given nothing more. What it holds is its channel's to accept or release."""
         consumer.queue.cluster.cancel(consumer)
 
+    def end(self, consumer: Consumer, done: Callable[[], None]) -> None:
+        """The same, of one that is still there to take what is on its way to it: `done` when that has come."""
+        consumer.queue.cluster.end(consumer, done)
+
     def close_owner(self, owner: object) -> None:
         """A connection is gone, and its exclusive queues with it."""
         self.change(wiring.EndOwner(owner), lambda _: None)

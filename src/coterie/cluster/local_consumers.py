@@ -48,6 +48,9 @@ class Events(Protocol):
     def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
         """Messages go back."""
 
+    def in_turn(self, done: Callable[[], None]) -> None:
+        """After the answers to all events so far."""
+
     def new_number(self) -> int:
         """That nobody else has on this broker."""
 
@@ -59,7 +62,7 @@ class Events(Protocol):
 class Client:
     """A consumer of this node: who it is on the log, and what was allotted to it and waits for its socket."""
 
-    __slots__ = ("consumer", "gone", "number", "pumped_later", "sent", "told", "waiting")
+    __slots__ = ("consumer", "gone", "last", "number", "pumped_later", "sent", "told", "waiting")
 
     def __init__(self, number: int, consumer: Consumer) -> None:
         self.number = number
@@ -72,6 +75,8 @@ class Client:
         self.gone = False
         self.pumped_later = False
         """The body of what is next is on its way."""
+        self.last: Callable[[], None] | None = None
+        """To be called when it has got what waits: the log allots nothing to it any more."""
 
 
 class LocalConsumers:
@@ -131,10 +136,38 @@ class LocalConsumers:
         client = self._clients.get(consumer)
         if client is not None:
             self._forget(client)
-            self._events.insist(
-                Kind.CANCEL, wire.credit(Credit(client.number, 0, 0, 0, 0), self._standing.versions.spoken)
-            )
+            self._say_cancelled(client)
             self._give_back(client)
+
+    def end(self, consumer: Consumer, done: Callable[[], None]) -> None:
+        """For the log, what is allotted to a consumer without acknowledgements has left its queue. So one that is still
+        there is given that, and hears of its end behind it: not before the log has come to the end of the consumer, or
+        it would think that no message can be lost to it any more."""
+        client = self._clients.get(consumer)
+        if client is None or not consumer.no_ack:
+            self.cancel(consumer)
+            self._events.in_turn(done)
+        else:
+            self._say_cancelled(client)
+            self._events.in_turn(partial(self._let_go, client, done))
+
+    def _say_cancelled(self, client: Client) -> None:
+        credit = Credit(client.number, 0, 0, 0, 0)
+        self._events.insist(Kind.CANCEL, wire.credit(credit, self._standing.versions.spoken))
+
+    def _let_go(self, client: Client, done: Callable[[], None]) -> None:
+        """The log has come to its end: nothing is added to what waits for its socket."""
+        client.last = done
+        if client.gone:
+            self._has_all(client)
+        else:
+            self._pump(client)
+
+    def _has_all(self, client: Client) -> None:
+        last, client.last = client.last, None
+        if last is not None:
+            self._forget(client)
+            last()
 
     def _forget(self, client: Client) -> None:
         client.gone = True
@@ -242,6 +275,8 @@ class LocalConsumers:
                     if not self._unsaid:
                         self._runtime.call_soon(self._say_sent)
                     self._unsaid[client] = None
+        if not waiting:
+            self._has_all(client)
 
     def _comes_later(self, client: Client) -> bool:
         """Whether the body of what is next is on its way to this broker, which catches up."""
@@ -290,6 +325,7 @@ class LocalConsumers:
         if client is not None:
             self._forget(client)
             self._give_back(client)
+            self._has_all(client)
             client.consumer.sink.cancelled(client.consumer)
 
     def clear(self) -> None:

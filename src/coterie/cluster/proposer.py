@@ -257,7 +257,7 @@ class Proposer(Cluster):
             self._send_published()
 
     def in_turn(self, done: Callable[[], None]) -> None:
-        """Something that needs no event, after all answers that are due before it."""
+        """It needs no event: it comes after all answers that are due before it."""
         self.flush()
         self._outbox.behind_answers(done)
 
@@ -474,6 +474,9 @@ class Proposer(Cluster):
 
     def cancel(self, consumer: Consumer) -> None:
         self._consumers.cancel(consumer)
+
+    def end(self, consumer: Consumer, done: Callable[[], None]) -> None:
+        self._consumers.end(consumer, done)
 
     def wake(self, queue: Queue, consumer: Consumer) -> None:
         self._consumers.wake(consumer)
