@@ -285,7 +285,9 @@ class HostileClient(StreamHandler):
         host = hostile.rng.choice(hosts) if hosts else None
         if host is None or host.broker is None or host.node.process is None:
             return
-        vhost = host.broker.vhosts["/"]
+        vhost = host.broker.vhosts.get("/")
+        if vhost is None:  # it is being updated, from nothing
+            return
         self.runtime.world.soon(host.node.process.owner, self._try, deed, hostile, vhost)
 
     def _try(self, deed: Callable[[Hostile, Vhost], None], hostile: Hostile, vhost: Vhost) -> None:
@@ -327,7 +329,9 @@ class HostileClient(StreamHandler):
                 and host.broker is not None
                 and host.node.process is not None
             ):
-                vhost = host.broker.vhosts["/"]
+                vhost = host.broker.vhosts.get("/")
+                if vhost is None:
+                    continue
                 for name in [name for name, queue in vhost.queues.items() if is_hostile(queue)]:
                     self.runtime.world.soon(
                         host.node.process.owner, vhost.delete_queue, name, False, False, _nothing
