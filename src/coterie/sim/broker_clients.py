@@ -25,6 +25,7 @@ from coterie.amqp.codes import (
 from coterie.amqp.methods import METHODS, decode
 from coterie.amqp.properties import Properties, encode
 from coterie.amqp.properties import decode as properties
+from coterie.amqp.settings import AmqpSettings
 from coterie.amqp.tables import Table, Value
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_antics import ANTICS, play
@@ -42,6 +43,8 @@ GRAVES_TOO = (DEAD, "")
 """Where a message may come twice: it died in several queues, or nobody knows any more where it came from."""
 ON_ITS_WAY = 2.5
 """Seconds that a delivery may take at most, while links are cut and clients are stopped."""
+LET_GO = AmqpSettings().close_timeout - 0.1
+"""Seconds after which a client that closes its connection may be let go although the cluster does not know it yet."""
 PATIENCE = 1.0
 """Seconds after which a client gives up a broker that does not let it in."""
 CAPABLE: Table = {
@@ -59,6 +62,8 @@ class Sent:
     persistent: bool
     ttl: float | None
     """Seconds after which it expires; None: it does not."""
+    at: float
+    """When."""
 
 
 @dataclass(slots=True)
@@ -83,13 +88,23 @@ class Memory:
     """What was delivered long after that: queue and name."""
     refused: set[str] = field(default_factory=set)
     """What the one queue that it was for did not take, as the broker says."""
-    disturbed: dict[str, None] = field(default_factory=dict)
-    """Queues from which messages were purged, or accepted without having been seen, or that were deleted."""
+    disturbed: dict[str, float] = field(default_factory=dict)
+    """Queues from which messages were purged, or accepted without having been seen, or that were deleted, or from which
+    somebody was given some without acknowledgement and may not have got them; and until when those were published."""
     starts: Callable[[], int] = lambda: 0
     own: bool = False
     """Each client has an exclusive queue."""
     homely: Counter[str] = field(default_factory=Counter)
     """What happened with queues that are at home on one broker."""
+    mistaken: bool = False
+    """Some events fail: a consumer may be gone later than its client is told."""
+
+    def disturb(self, queue: str, until: float = math.inf) -> None:
+        self.disturbed[queue] = max(until, self.disturbed.get(queue, 0.0))
+
+    def is_sure(self, sent: Sent, queue: str) -> bool:
+        """Whether nobody can have taken it out of that queue without having seen it."""
+        return sent.at > self.disturbed.get(queue, -1.0)
 
 
 @dataclass(slots=True)
@@ -154,6 +169,10 @@ class Client(StreamHandler):
         """By channel: queues of which it accepted whatever was given, also what is still on its way; until it knows
         that this has come."""
         self._consumers = 0
+        self._leaving_since = 0.0
+        """When it closed its connection."""
+        self._hurries = False
+        """It ends the stream as soon as that is answered; otherwise the broker does, after a while."""
         self.connect()
 
     # The connection.
@@ -182,8 +201,10 @@ class Client(StreamHandler):
 
     def closed(self, reason: CloseReason) -> None:
         self._stream, self.ready = None, False
-        self.memory.disturbed.update((queue, None) for queues in self._blind.values() for queue in queues)
+        for queue in (queue for queues in self._blind.values() for queue in queues):
+            self.memory.disturb(queue)
         self._blind.clear()
+        self._may_lose(math.inf)
         self.runtime.call_later(RECONNECT * (1 + self.rng.random()), self.connect)
 
     def received(self, data: Buffer) -> None:
@@ -224,6 +245,11 @@ class Client(StreamHandler):
                     self.send(each, "channel.open")
             case "connection.close":
                 self.send(0, "connection.close-ok")
+            case "connection.close-ok" if self._stream is not None:
+                now = self.runtime.world.time
+                self._may_lose(now if now < self._leaving_since + LET_GO else math.inf)
+                if self._hurries:
+                    self._stream.abort()
             case "channel.open-ok":
                 self._opened(channel)
             case "confirm.select-ok":
@@ -232,6 +258,8 @@ class Client(StreamHandler):
                 self._blind.pop(channel, None)
             case "channel.close":
                 self._blind.pop(channel, None)
+                if channel == CONSUMING:
+                    self._may_lose(math.inf)
                 self.send(channel, "channel.close-ok")
                 self._note_refusal(int(str(arguments["reply_code"])), str(arguments["reply_text"]))
                 self._reopen(channel)
@@ -239,6 +267,8 @@ class Client(StreamHandler):
                 self.consume(str(arguments["queue"]), 3)
             case "channel.close-ok":
                 self._blind.pop(channel, None)
+                if channel == CONSUMING:
+                    self._may_lose(self.runtime.world.time)
                 self._reopen(channel)
             case "basic.ack" | "basic.nack":
                 self._settled(int(str(arguments["delivery_tag"])), bool(arguments["multiple"]), name == "basic.ack")
@@ -252,7 +282,7 @@ class Client(StreamHandler):
                 self._got_one(channel)
             case "basic.return":
                 self._content = channel, 0, "", False
-            case "basic.cancel":
+            case "basic.cancel" | "basic.cancel-ok":
                 self._cancelled(str(arguments["consumer_tag"]))
             case "tx.commit-ok":
                 published, accepted = self._committing.pop(0)
@@ -353,7 +383,7 @@ class Client(StreamHandler):
             message_id=name if size < 2 else None,
         )
         body = f"{name}|".encode().ljust(size, b".") if size > 1 else b"x" * size
-        sent = Sent(name, queues, persistent, None if ttl is None else int(ttl) / 1000)
+        sent = Sent(name, queues, persistent, None if ttl is None else int(ttl) / 1000, self.runtime.world.time)
         return sent, publish_frames(channel, exchange, key, body, properties, mandatory=rng.random() < 0.3)
 
     def _settled(self, tag: int, multiple: bool, good: bool) -> None:
@@ -371,8 +401,6 @@ class Client(StreamHandler):
 
     def consume(self, queue: str, prefetch: int, no_ack: bool = False) -> None:
         self.consuming[queue] = prefetch
-        if no_ack:  # what is under way when the connection breaks is lost, and may be
-            self.memory.disturbed[queue] = None
         if self._open.get(CONSUMING) and queue not in self._barred:
             self._consumers += 1
             tag = f"{self.name}-{self._consumers}"
@@ -383,8 +411,16 @@ class Client(StreamHandler):
                 CONSUMING, "basic.consume", queue=queue, consumer_tag=tag, no_ack=no_ack, arguments=arguments
             )  # fmt: skip
 
+    def _may_lose(self, until: float) -> None:
+        """What is on its way to its consumers without acknowledgements when they end may be lost. If it is told that
+        they have ended, what is published from then on may not."""
+        for queue, answers in self._tags.values():
+            if not answers:
+                self.memory.disturb(queue, math.inf if self.memory.mistaken else until)
+        self._tags = {tag: known for tag, known in self._tags.items() if known[1]}
+
     def _cancelled(self, tag: str) -> None:
-        """Its queue was deleted."""
+        """Its queue was deleted, or it has cancelled a consumer that was given everything before this answer."""
         queue, _ = self._tags.pop(tag, ("", True))
         if queue in self.consuming:
             self.runtime.call_later(0.05, self._consume_again, queue)
@@ -471,18 +507,22 @@ class Client(StreamHandler):
         match action.kind:
             case "consume":
                 self.consume(queue, count, no_ack=self.rng.random() < 0.1)
+            case "take":
+                self.consume(queue, count, no_ack=True)
+            case "leave":
+                self._leave(count)
             case "purge":
-                self.memory.disturbed[queue] = None
+                self.memory.disturb(queue)
                 self.send(CONFIRMING, "queue.purge", queue=queue, no_wait=True)
             case "delete":
-                self.memory.disturbed[queue] = None
+                self.memory.disturb(queue)
                 self.send(CONFIRMING, "queue.delete", queue=queue, no_wait=True)
                 self._declare([queue])
                 self._barred.discard(queue)
             case "get":
                 no_ack = self.rng.random() < 0.3
                 if no_ack:
-                    self.memory.disturbed[queue] = None
+                    self.memory.disturb(queue)
                 self._getting.append((CONSUMING, queue, not no_ack))
                 if self._open.get(CONSUMING):
                     self.send(CONSUMING, "basic.get", queue=queue, no_ack=no_ack)
@@ -502,7 +542,7 @@ class Client(StreamHandler):
             case "tx" if self._open.get(TRANSACTIONAL) and self._declared:
                 self._begin(action)
             case "disconnect":
-                self.send(0, "connection.close", reply_code=200, reply_text="")
+                self._disconnect()
             case kind if kind in ANTICS:
                 play(self, kind, queue)
 
@@ -534,9 +574,25 @@ class Client(StreamHandler):
         """Its oldest consumer; soon it consumes there again."""
         if self._tags:
             tag = next(iter(self._tags))
-            known, _ = self._tags.pop(tag)
-            self.send(CONSUMING, "basic.cancel", consumer_tag=tag, no_wait=True)
-            self.runtime.call_later(0.05, self._consume_again, known)
+            known, answers = self._tags[tag]
+            if answers:
+                del self._tags[tag]
+                self.runtime.call_later(0.05, self._consume_again, known)
+            self.send(CONSUMING, "basic.cancel", consumer_tag=tag, no_wait=answers)
+
+    def _leave(self, way: int) -> None:
+        """All of its consumers go: cancelled, with their channel, or with the connection."""
+        if way == 0:
+            for tag in self._tags:
+                self.send(CONSUMING, "basic.cancel", consumer_tag=tag)
+        elif way == 1 and self._open.get(CONSUMING):
+            self.close(CONSUMING)
+        elif way == 2:
+            self._disconnect(hurries=True)
+
+    def _disconnect(self, hurries: bool = False) -> None:
+        self._leaving_since, self._hurries = self.runtime.world.time, hurries
+        self.send(0, "connection.close", reply_code=200, reply_text="")
 
     def close(self, channel: int) -> None:
         self._open[channel] = False

@@ -46,8 +46,9 @@ class BrokerSimulation:
         homes = plan.channel.get("homes")
         queues += [str(name) for name in homes] if isinstance(homes, list) else []
         self.memory = Memory(
-            queues, bool(plan.channel.get("unbound")), starts=self._starts, own=bool(plan.channel.get("own"))
-        )
+            queues, bool(plan.channel.get("unbound")), starts=self._starts, own=bool(plan.channel.get("own")),
+            mistaken=bool(plan.channel.get("mistakes")),
+        )  # fmt: skip
         self.nodes = {name: host.node for name, host in self.hosts.items()}
         self.clients: dict[str, Client] = {}
         self._hostile: dict[str, HostileClient] = {}
@@ -172,7 +173,7 @@ class BrokerSimulation:
         memory = self.memory
         last = memory.starts()
         for sent, start in memory.confirmed:
-            sure = [queue for queue in sent.queues if queue in SURE and queue not in memory.disturbed]
+            sure = [queue for queue in sent.queues if queue in SURE and memory.is_sure(sent, queue)]
             kept = (sent.persistent and any(queue in SURE for queue in sure)) or start == last
             lettered = [queue for queue in sure if queue not in ("letters", "single") or not memory.unbound]
             if lettered and kept and sent.ttl is None and sent.name not in memory.seen:

@@ -108,7 +108,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         old="            self._enqueue([*asked.routed.items()], asked)\n        else:\n            number,",
         new="            self._enqueue([(q, m[::-1]) for q, m in asked.routed.items()], asked)\n"
         "        else:\n            number,",
-        seed=5,
+        seed=6,
     ),
     Mutation(
         name="cluster-retired-is-released",
@@ -118,7 +118,7 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         module="coterie.broker.leases",
         old="            self._queue.apply_accept(entries)",
         new="            self._queue.apply_release(entries, redelivered=True)",
-        seed=5,
+        seed=6,
     ),
     Mutation(
         name="cluster-newcomers-know-no-leases",
@@ -235,6 +235,16 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         "        for publish in self.publishes:\n"
         "            if publish.message.body in bodies:\n",
         seed=251,
+    ),
+    Mutation(
+        name="cluster-says-goodbye-too-early",
+        profile="cluster",
+        property="B1",
+        what="who leaves is told so before the log knows it: a consumer that is gone is given messages",
+        module="coterie.cluster.proposer",
+        old="        self.flush()\n        self._outbox.behind_answers(done)\n",
+        new="        self.flush()\n        done()\n",
+        seed=33,
     ),
     Mutation(
         name="cluster-keeps-alarms-to-itself",

@@ -1,20 +1,21 @@
-"""The profile `cluster`: three or five brokers that are one, and clients that do everything on any of them.
+"""The profile `cluster`: two, three or five brokers that are one, and clients that do everything on any of them.
 
 What clients do is as in the profile `broker`; and readers lease messages of some queues, read them from any broker,
 retire them, crash, and take over. In some runs one more client is hostile (`hostile_client`), or brokers have lived
 so long that they have counted beyond 32 bits. More brokers may join later. Brokers are killed, lose power, are stopped
 and paused; links between them are cut, in both directions or in one; disks are slow, full or torn; now and then the
 power fails for all of them, and while they are brought up to date again some die once more; a sync hangs for longer
-than its broker is cut off; brokers of another cluster come along; one restarts with a setting that the others do not
-have, and must be kept out until it has theirs again. Some plans are for one situation, and have nothing else
-(cluster_situations.py). In the end all brokers serve, everything is consumed, and what was confirmed must have been
-found. In a quarter of the runs some events fail half-way, at every broker alike, and brokers send nonsense: all of that
-is void, and must leave nothing.
+than its broker is cut off; brokers of another cluster come along; all connections between brokers are reset while
+consumers without acknowledgements leave; one restarts with a setting that the others do not have, and must be kept out
+until it has theirs again. Some plans are for one situation, and have nothing else (cluster_situations.py). In the end
+all brokers serve, everything is consumed, and what was confirmed must have been found. In a quarter of the runs some
+events fail half-way, at every broker alike, and brokers send nonsense: all of that is void, and must leave nothing.
 """
 
 from __future__ import annotations
 
 import random
+from itertools import combinations
 
 from coterie.sim.cluster_situations import add_cluster_situations
 from coterie.sim.link import Conditions
@@ -45,6 +46,8 @@ ALARMS = ("memory_alarm", "disk_full")
 CLUSTER = {"credit_max": (None, 5, 40), "backlog_max": (None, None, 3_000)}
 OTHERWISE = (("dispatch_batch", 3), ("death_records_max", 1), ("lease_rows_max", 2), ("queues_max", 7))
 """Settings that decide inside events, with values that no broker has by the plan."""
+LASTING = ("plain", "letters", "rank")
+"""Queues that take everything, and give it to everybody."""
 DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 """What is done to queues that are not replicated."""
 RULES = (
@@ -60,6 +63,8 @@ def cluster_plan(seed: int) -> Plan:
     """The plan of one run of the profile `cluster`."""
     rng = random.Random(f"cluster/{seed}")
     brokers = [f"b{number}" for number in range(1, rng.choice((3, 3, 3, 3, 5)) + 1)]
+    if random.Random(f"cluster/{seed}/two").random() < 0.1:  # none of them can be spared
+        brokers = brokers[:2]
     late = [f"b{number}" for number in range(len(brokers) + 1, len(brokers) + 1 + rng.choice((0, 0, 0, 1, 2)))]
     clients = [f"c{number}" for number in range(1, rng.choice((2, 3, 4)) + 1)]
     begin, quiet_at = 1.0, rng.uniform(3.0, 5.0)
@@ -101,6 +106,8 @@ def cluster_plan(seed: int) -> Plan:
     unread = [name for name in names if name not in leased]  # who reads in bulk knows messages by their bodies
     tiny = _tiny(random.Random(f"cluster/{seed}/tiny"), clients, unread, begin)
     stale = _stale(random.Random(f"cluster/{seed}/stale"), clients, names, begin)
+    left, leaving, resets, then = _leavers(seed, brokers, clients, names, latency, begin, quiet_at)
+    others = [name for name in names if name != left]
     broker = {name: value for name, value in pick(rng, BROKER_SETTINGS).items() if name == "dispatch_batch"}
     plan = Plan(
         seed=seed,
@@ -127,8 +134,10 @@ def cluster_plan(seed: int) -> Plan:
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),
         skews={name: rng.uniform(-3600, 3600) for name in brokers if rng.random() < 0.2},
-        bursts=in_order([*client_bursts(rng, clients, names, begin, quiet_at), *more, *meanwhile, *tiny, *stale]),
-        actions=in_order([*client_actions(rng, clients, names, begin, quiet_at), *deeds, *misdeeds]),
+        bursts=in_order(
+            [*client_bursts(rng, clients, names, begin, quiet_at), *more, *meanwhile, *tiny, *stale, *then]
+        ),
+        actions=in_order([*client_actions(rng, clients, others, begin, quiet_at), *deeds, *misdeeds, *leaving]),
         faults=sorted(
             [
                 *_faults(rng, seed, [*brokers, *late], clients, begin, quiet_at),
@@ -137,6 +146,7 @@ def cluster_plan(seed: int) -> Plan:
                 *_restart(seed, brokers, begin, quiet_at),
                 *hanging,
                 *of_strangers,
+                *resets,
                 *_alarms(short, brokers, begin, quiet_at),
                 *_otherwise(seed, brokers, begin, quiet_at),
             ],
@@ -164,6 +174,28 @@ def _stale(rng: random.Random, clients: list[str], names: list[str], begin: floa
         return []
     at, client, to = begin + rng.uniform(-0.1, 0.1), rng.choice(clients), rng.choice(lasting)
     return [Burst(at, client, to), Burst(at + 0.01, client, to, messages=3, ttl=100), Burst(at + 0.02, client, to)]
+
+
+def _leavers(
+    seed: int, brokers: list[str], clients: list[str], names: list[str], latency: float, begin: float, end: float
+) -> tuple[str, list[Action], list[Fault], list[Burst]]:
+    """Now and then somebody consumes without acknowledgements and leaves, in one of three ways, and when its broker
+    tells the others so, all connections between them are reset: they live on, and hear of it late. Others publish
+    meanwhile to that queue, which nobody else consumes or clears; so it is known what must be in it."""
+    rng = random.Random(f"cluster/{seed}/leave")
+    queue = next((name for name in names if name in LASTING), "")
+    if rng.random() >= 0.2 or not queue:
+        return "", [], [], []
+    client, way = rng.choice(clients), rng.choice((0, 1, 2))
+    at = rng.uniform(begin, begin + 0.5)
+    away = at + rng.uniform(0.1, 0.4)
+    told = away + latency * rng.uniform(1.0, 3.0)
+    return (
+        queue,
+        [Action(at, client, "take", 0, [queue]), Action(away, client, "leave", way, [queue])],
+        [Fault(told, "reset", [one, other]) for one, other in combinations(brokers, 2)],
+        [Burst(told + 0.01, other, queue, 20, 1, gap=0.01) for other in clients if other != client],
+    )
 
 
 def _alarms(rng: random.Random, brokers: list[str], begin: float, end: float) -> list[Fault]:
