@@ -82,7 +82,7 @@ def test_it_can_be_gone_back_to_without_a_restart() -> None:
     line.fill(OLD + 1, 1)  # not even written yet
     renewed(host)
     results: list[Recovered | Exception] = []
-    host.store.recover(results.append)
+    host.store.go_back(nothing, results.append)
     host.until(lambda: bool(results))
     (found,) = results
     assert isinstance(found, Recovered)
@@ -105,7 +105,7 @@ def test_a_disk_that_was_full_when_it_was_gone_back_to_is_not_full_for_ever() ->
     host.until(lambda: host.alarms[-1:] == [True])
     platter.capacity = None
     results: list[Recovered | Exception] = []
-    host.store.recover(results.append)
+    host.store.go_back(nothing, results.append)
     host.until(lambda: bool(results))
     assert host.alarms[-1] is False
 
@@ -228,7 +228,7 @@ def test_one_that_is_gone_back_from_while_its_last_sync_is_under_way_does_not_be
     host.run(steps * 0.0002)
     assert host.store.unsynced()
     results: list[Recovered | Exception] = []
-    host.store.recover(results.append)
+    host.store.go_back(nothing, results.append)
     host.until(lambda: bool(results))
     (found,) = results
     assert isinstance(found, Recovered)
@@ -236,3 +236,31 @@ def test_one_that_is_gone_back_from_while_its_last_sync_is_under_way_does_not_be
     host.run(1)
     assert not done
     assert folders(host) == {"store"}
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_one_that_becomes_whole_while_it_is_gone_back_from_has_all_that_was_in_it(steps: int) -> None:
+    """Whichever of the two is found, the end of what was in memory is no part of it."""
+    host = Host()
+    with_old(host)
+    line = renewed(host)
+    host.sync()
+    host.store.whole(nothing)
+    host.run(steps * 0.0005)
+
+    def clear() -> None:
+        host.store.save("thing", "k", None)
+        host.store.deleted(line.queue)
+
+    results: list[Recovered | Exception] = []
+    before = host.store.written()
+    host.store.go_back(clear, results.append)
+    host.until(lambda: bool(results))
+    (found,) = results
+    assert isinstance(found, Recovered)
+    which = what(found)
+    assert not host.store.keeps_old
+    assert host.store.written() >= before
+    host.run(1)
+    assert len(folders(host)) == 1
+    assert what(host.crash()) == which

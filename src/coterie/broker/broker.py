@@ -126,8 +126,7 @@ class Broker:
                     listener(kind, key, record)
             done(None)
 
-        self._clear()
-        self.store.recover(recovered)
+        self.store.go_back(self._clear, recovered)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Timers end, and the store is closed. Front doors are closed before."""

@@ -133,13 +133,19 @@ class Store(QueueObserver, ABC):
 
     def whole(self, done: Callable[[], None]) -> None:
         """What it was told since `renew` is all that there is. Once that is synced, the next start finds it, and the
-        old may go. Then `done`; never, if it is renewed or recovered before."""
+        old may go. Then `done`; never, if it is renewed or gone back from before."""
         self.when_synced(self.written(), done)
 
     @property
     def keeps_old(self) -> bool:
-        """It was renewed, and is not whole yet: `recover` brings back what it had before."""
+        """It was renewed, and is not whole yet: `go_back` brings back what it had before."""
         return False
+
+    def go_back(self, clear: Callable[[], None], done: Callable[[Recovered | Exception], None]) -> None:
+        """Recover what it had before it was renewed; or what it was told since, if that has just become whole. `clear`
+        does away with what there is in memory: of that the store hears nothing."""
+        clear()
+        self.recover(done)
 
     @abstractmethod
     def close(self, done: Callable[[], None]) -> None:

@@ -202,6 +202,16 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         seed=47,
     ),
     Mutation(
+        name="cluster-store-hears-its-end",
+        profile="cluster",
+        property="B1",
+        what="a store that becomes whole while it is gone back from is told that everything in it is deleted",
+        module="coterie.broker.store.log",
+        old="        self.writer.stop()\n        self._unheard(clear)",
+        new="        clear()",
+        seed=1473710137,
+    ),
+    Mutation(
         name="cluster-compares-no-settings",
         profile="cluster",
         property="B8",

@@ -93,7 +93,7 @@ class LogStore(Store):
     # Life.
 
     def recover(self, done: Callable[[Recovered | Exception], None]) -> None:
-        self._runtime.spawn(self._recover(done))
+        self._runtime.spawn(self._recover(done, goes_back=False))
 
     def _open(self, generation: int) -> None:
         """With nothing in it that is known yet."""
@@ -105,9 +105,8 @@ class LogStore(Store):
         self._known = {}
         self._leaving = set()
 
-    async def _recover(self, done: Callable[[Recovered | Exception], None]) -> None:
+    async def _recover(self, done: Callable[[Recovered | Exception], None], goes_back: bool) -> None:
         generations, written = self._generations, 0
-        goes_back = self._kept is not None
         try:
             if goes_back:
                 written = self.writer.written
@@ -198,9 +197,7 @@ class LogStore(Store):
         else:  # this one was never whole
             old.stop()
             self._runtime.spawn(self._drop(self._generation, self._completion))
-        self._deaf = True
-        clear()
-        self._deaf = False
+        self._unheard(clear)
         self._open(self._generations.new())
         self._next_queue = 1
         self.writer = Writer(
@@ -262,9 +259,19 @@ class LogStore(Store):
     def keeps_old(self) -> bool:
         return self._kept is not None
 
+    def go_back(self, clear: Callable[[], None], done: Callable[[Recovered | Exception], None]) -> None:
+        """The new one may be about to become whole, and be found: nothing of this end belongs into it."""
+        self.writer.stop()
+        self._unheard(clear)
+        self._runtime.spawn(self._recover(done, goes_back=True))
+
+    def _unheard(self, clear: Callable[[], None]) -> None:
+        self._deaf = True
+        clear()
+        self._deaf = False
+
     async def _settle(self) -> None:
         """Before the old generation is read again: what was told of it is written, and nobody writes to it."""
-        self.writer.stop()
         retired, until = self._retired, self._runtime.now() + _PATIENCE
         while retired is not None and retired.synced < retired.written and self._runtime.now() < until:
             await self._files.rest(_LOOK)
