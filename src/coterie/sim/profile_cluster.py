@@ -63,9 +63,9 @@ def cluster_plan(seed: int) -> Plan:
     """The plan of one run of the profile `cluster`."""
     rng = random.Random(f"cluster/{seed}")
     brokers = [f"b{number}" for number in range(1, rng.choice((3, 3, 3, 3, 5)) + 1)]
-    if random.Random(f"cluster/{seed}/two").random() < 0.1:  # none of them can be spared
-        brokers = brokers[:2]
     late = [f"b{number}" for number in range(len(brokers) + 1, len(brokers) + 1 + rng.choice((0, 0, 0, 1, 2)))]
+    if random.Random(f"cluster/{seed}/two").random() < 0.1:  # none of them can be spared; and no two others come, as
+        brokers, late = brokers[:2], late[:0]  # those would be enough to begin a cluster of their own
     clients = [f"c{number}" for number in range(1, rng.choice((2, 3, 4)) + 1)]
     begin, quiet_at = 1.0, rng.uniform(3.0, 5.0)
     names = sorted(rng.sample(sorted(QUEUES), rng.randint(2, 4)))
