@@ -99,6 +99,26 @@ def test_each_coordinator_flushes_its_own_part_and_installs_the_view_in_it(make:
     assert group["a"].rule("gms.resume.merge_done") == 1
 
 
+@pytest.mark.parametrize("parts", ["a b|c d", "a b|c"])
+def test_a_coordinator_that_gets_the_view_in_two_ways_at_once_is_resumed(make: Make, parts: str) -> None:
+    group = parted(make, *parts.split("|"))
+    a, c = group["a"], group["c"]
+
+    def forward() -> None:
+        """Behind INSTALL-MERGE, and before anything has followed from that."""
+        assert a.gms.installed is not None
+        process = group.nodes["c"].process
+        assert process is not None
+        group.world.soon(process.owner, c.gms._handle, a.local, NewView(0, a.gms.installed))
+
+    group.heal()
+    group.when(InstallMerge, source="a", to="c", do=forward)
+    group.settle(parts.replace("|", " "))
+    assert c.gms.handler.suspended is None
+    assert c.rule("gms.resume.resumer") == 0
+    everybody_gets(group, parts.replace("|", " "))
+
+
 @pytest.mark.parametrize("sides", [("a", "b", "c", "d"), ("d c", "b", "a"), ("a d", "b e", "c f"), ("c", "b a")])
 def test_whatever_the_parts_they_end_in_one_view(make: Make, sides: tuple[str, ...]) -> None:
     group = parted(make, *sides)

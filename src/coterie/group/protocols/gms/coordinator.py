@@ -267,7 +267,10 @@ class Coordinator:
         self._offer = MergeRsp(number, part)
         self._repeat(self._offer, leader)
         decision = await self._decision
-        if decision is None or self._overtaken(turn, view):
+        if decision is None:
+            return
+        if self._overtaken(turn, view):  # its view, or another one, has come by another way in the same turn
+            gms.handler.done(turn, ok=gms.stack.view.id == decision.install.id)
             return
         ok = await self._disseminate(decision.install, part.members, [], [], turn)
         gms.handler.merge_view(turn)
