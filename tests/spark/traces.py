@@ -106,9 +106,14 @@ def verdict(violations: Sequence[Violation]) -> Verdict:
     return sorted((v.property, v.text, tuple(event.to_json() for event in v.events)) for v in violations)
 
 
+def is_multicast(event: Event, kind: str = "deliver") -> bool:
+    """Of the application or of a protocol."""
+    return event.kind == kind and event.data.get("conn") is None
+
+
 def is_bundle(event: Event, kind: str = "deliver") -> bool:
     """A multicast of the application."""
-    return event.kind == kind and event.data.get("conn") is None and event.data.get("app") is not False
+    return is_multicast(event, kind) and event.data.get("app") is not False
 
 
 Fault = Callable[[list[Event]], list[Event]]
@@ -118,15 +123,18 @@ Fault = Callable[[list[Event]], list[Event]]
 def _in_the_middle(events: list[Event]) -> tuple[int, int, int]:
     """Where some member delivers two bundles of another one after the other, and then installs a view with others.
 
-    The index of both deliveries, and of the view. No bundle of a protocol has a number between theirs.
+    The index of both deliveries, and of the view. No bundle of a protocol has a number between theirs, or comes between
+    them, as it may: proofs would name that one.
     """
     for first, one in enumerate(events):
         if not is_bundle(one) or one.sender == f"{one.node}#{one.inc}":
             continue
         mine = [i for i in range(first + 1, len(events)) if (events[i].node, events[i].inc) == (one.node, one.inc)]
-        second = next((i for i in mine if is_bundle(events[i]) and events[i].sender == one.sender), None)
+        second = next((i for i in mine if is_multicast(events[i]) and events[i].sender == one.sender), None)
         view = next((i for i in mine if events[i].kind == "view"), None)
-        if second is None or view is None or second > view or events[second].first != (one.first or 0) + 1:
+        if second is None or view is None or second > view or not is_bundle(events[second]):
+            continue
+        if events[second].first != (one.first or 0) + 1:
             continue
         if len(_together(events, view)) > 1:
             return first, second, view
