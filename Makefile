@@ -105,9 +105,10 @@ test: lint setup-browser setup-tools ## Lint, types and every test but the slow 
 unit: setup ## The unit tests only: seconds
 	@$(BIN)/pytest tests/unit -m "not slow and not browser"
 
-lint: setup ## ruff (rules and format) and mypy, strict
+lint: setup ## ruff (rules and format), imports that go one way, and mypy, strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "ruff format: run 'make format'" >&2; exit 1; }
+	@$(BIN)/python scripts/check_imports.py
 	@$(BIN)/mypy
 
 format: setup ## Let ruff put every file into the house's form
@@ -166,7 +167,7 @@ wheel: setup ## Build the wheel and the source distribution into dist/
 # The locks name no index: pip takes the packages from wherever it is configured to, and the hashes decide. What a node
 # needs to run (RUNTIME_LOCK: the container) has the versions that the tests ran with.
 lock: ## Pin the newest versions of everything (needs uv)
-	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra console --extra docs --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra dev --extra secure --extra connect --extra lake --extra console --extra docs --universal --python-version 3.11 \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(LOCK)
 	uv pip compile pyproject.toml --extra secure --extra console --universal --python-version 3.11 --constraint $(LOCK) \
 		--generate-hashes --upgrade --no-header --no-annotate --no-emit-index-url --quiet --output-file $(RUNTIME_LOCK)

@@ -19,16 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from coterie.amqp.delivering import Frames
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties, encode
 from coterie.amqp.publishing import Inbound
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties, encode
 from coterie.broker.columns.builder import EventBuilder
 from coterie.broker.columns.event import PublishEvent
 from coterie.broker.columns.frames import ConsumerFrames
 from coterie.broker.columns.intake import Intake
 from coterie.broker.columns.routes import KnownRoutes
+from coterie.broker.delivery import Delivery
 from coterie.broker.entry import Entry
 from coterie.broker.message import Message
+from coterie.broker.message_codec import Routes, decode_messages
 from coterie.broker.publish import Routed
 from coterie.broker.queue import Queue
 from coterie.cluster import wire
@@ -146,9 +148,9 @@ class Objects:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.inbound = Inbound(MESSAGE_MAX, "guest", free)
+        self.inbound = Inbound(MESSAGE_MAX, "guest", free, lambda route, kept: 1)
         self.queues = {key: cast(Queue, Line(number)) for key, number in case.queues.items()}
-        self.routes = wire.Routes()
+        self.routes = Routes()
         self.writer = Frames(1, FRAME_MAX)
         self.heads: dict[bytes, bytes] = {}
         self.data = b"".join(self.build())
@@ -158,7 +160,7 @@ class Objects:
 
     def build(self) -> list[Buffer]:
         feed(self.case, cast(Publish, self.inbound))
-        publishes, _ = self.inbound.take()
+        publishes, _, _ = self.inbound.take()
         routed: Routed = {}
         adders: dict[bytes, Callable[[Message], None]] = {}
         for publish in publishes:
@@ -175,7 +177,7 @@ class Objects:
         data = memoryview(self.data)
         if self.kind is wire.Kind.PUBLISH:
             number, at = wire.read_queue(data, 0)
-            found = [(number, wire.decode_messages(data, at, len(data), self.routes))]
+            found = [(number, decode_messages(data, at, len(data), self.routes))]
         else:
             found = wire.decode_fanout(data, 0, self.routes)
         queues = {queue.incarnation: queue for queue in self.queues.values()}
@@ -186,7 +188,7 @@ class Objects:
 
     def frames(self) -> bytes:
         out: list[bytes] = []
-        self.writer.deliver("consumer", self.heads, 1, self.entries, out)
+        self.writer.deliver("consumer", self.heads, 1, Delivery.of(cast(Queue, None), None, self.entries), out)
         return b"".join(out)
 
 

@@ -21,9 +21,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.broker import Broker
 from coterie.broker.cluster import NullCluster
+from coterie.broker.delivery import ranges_of
 from coterie.broker.limits import Limits
 from coterie.broker.message import make_message
 from coterie.broker.settings import BrokerSettings
@@ -137,7 +138,11 @@ class Old:
         self.event(lambda: self.queue.enqueue(messages))
 
     def accept(self, positions: list[int]) -> None:
-        self.event(lambda: self.queue.apply_accept(self.peer.settled(1, self.queue, positions)))
+        def accept() -> None:
+            for holder, ranges in self.peer.settled(1, ranges_of(positions)):
+                self.queue.apply_accept(holder, ranges)
+
+        self.event(accept)
 
 
 def messages(count: int) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,12 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", parent=settings.get_profile("standard"), derandomize=False, max_examples=10_000)
 settings.load_profile("standard")
+
+
+# A shell without job control has what it runs in the background ignore Ctrl-C, and processes hand that on to those that
+# they start: a test that sends it to one would send it in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

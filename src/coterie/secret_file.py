@@ -1,7 +1,7 @@
 """Secrets as files, the cluster's above all: made once, for nobody but its owner to read, and refused if others can.
 
 It promises that a file which is there is whole (it gets its name when everything is in it), that one that is there is
-never written over, and that a secret which others on the machine can read is not used.
+never written over, and that a secret which others on the machine can read, or have made, is not used.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ def forbidden_bits(path: Path) -> int:
 
 
 def check_private(found: os.stat_result, path: Path, where: str) -> None:
-    """Refuse a file that others than its owner can read or change."""
+    """Refuse a file that others than the node and root can read or change."""
+    if found.st_uid not in (0, os.geteuid()):  # its owner may give rights to anybody, and write another secret
+        raise UserError(f"{where}: {path}: it is another user's: chown it to the one that the node runs as")
     if stat.S_IMODE(found.st_mode) & forbidden_bits(path):
         raise UserError(f"{where}: {path}: others can read it: chmod 600 {path}")

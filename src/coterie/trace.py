@@ -196,6 +196,8 @@ KINDS: dict[str, str] = {
     "serving": "a clustered broker serves or not, and with whom; data.state, data.cluster, data.voters, data.members: "
     "who is in step, data.epoch, data.number: events of the log that it has applied",
     "void": "an event could not be carried out, at any broker; data.epoch, data.era, data.number, data.event",
+    "astray": "brokers were found to have made another state of the log; data.members, data.epoch, data.number",
+    "strays": "a simulated broker was told to make another state of the log; data.life",
     "leaves": "a clustered broker cannot follow the log any more; data.error, data.excused",
     "replica": "what a clustered broker has after an event of the log that a majority holds; data.epoch, data.era, "
     "data.number, data.queues: {queue: [messages, next position, sum]}, data.holders: {queue: sum}, data.wiring, "

@@ -37,7 +37,7 @@ class HostileClient:
             self.letters_with_a_key_that_is_too_long, self.deaths_beyond_counting, self.arguments_of_any_kind,
             self.headers_of_any_kind, self.small_bodies_beyond_the_limit, self.expired_behind_a_live_one,
             self.everything_settled_twice, self.replication_steps_of_nonsense, self.names_of_any_kind,
-            self.letters_that_go_round,
+            self.letters_that_go_round, self.few_messages_for_many_queues, self.keys_through_many_patterns,
         ]  # fmt: skip
 
     def run(self, deeds: int) -> list[str]:
@@ -117,6 +117,32 @@ class HostileClient:
             }
             channel.queue_declare(f"{name}-{number}", auto_delete=True, arguments=arguments)
         channel.basic_publish("", f"{name}-0", b"round")
+        channel.connection.process_data_events(0)
+
+    def few_messages_for_many_queues(self, channel: BlockingChannel) -> None:
+        """Sent in a moment, published at once or dead at the same time: each is fifty copies."""
+        name = self._name("many")
+        channel.exchange_declare(name, "fanout", auto_delete=True)
+        limits: dict[str, Any] = {"x-max-length": 1, "x-expires": 30_000}
+        for number in range(50):
+            channel.queue_declare(f"{name}-{number}", arguments=limits)
+            channel.queue_bind(f"{name}-{number}", name)
+        dying: dict[str, Any] = {"x-message-ttl": 500, "x-expires": 30_000, "x-dead-letter-exchange": name}
+        channel.queue_declare(f"{name}-dying", arguments=dying)
+        for _ in range(1000):
+            channel.basic_publish(name, "", b"")
+            channel.basic_publish("", f"{name}-dying", b"")
+        channel.connection.process_data_events(0)
+
+    def keys_through_many_patterns(self, channel: BlockingChannel) -> None:
+        name = self._name("patterns")
+        channel.exchange_declare(name, "topic", auto_delete=True)
+        channel.queue_declare(name, arguments={"x-expires": 30_000})
+        for number in range(50):
+            words = ("a" if number >> bit & 1 else "*" for bit in range(100))
+            channel.queue_bind(name, name, "#." + ".".join(words))
+        for _ in range(100):
+            channel.basic_publish(name, ".".join("a" * 127), b"")
         channel.connection.process_data_events(0)
 
     def replication_steps_of_nonsense(self, channel: BlockingChannel) -> None:

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from coterie.amqp.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, NAMES, PROTOCOL_HEADER
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.properties import Properties, encode
-from coterie.amqp.properties import decode as decode_properties
-from coterie.amqp.tables import Table, Value
+from coterie.amqp.wire.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, NAMES, PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.properties import Properties, encode
+from coterie.amqp.wire.properties import decode as decode_properties
+from coterie.amqp.wire.tables import Table, Value
 
 PATIENCE = 10.0
 """Seconds that a broker may take to answer."""

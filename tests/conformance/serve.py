@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coterie.amqp.server import Server
 from coterie.broker.broker import Broker
-from coterie.broker.store import LogStore
+from coterie.broker.log_store import LogStore
 from coterie.broker.users import Permissions, Users
 from coterie.runtime.aio import AioRuntime, run
 from coterie.runtime.base import Endpoint

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from raw_client import Connect, Raw, content, frame
 
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties, encode
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties, encode
+from coterie.amqp.wire.tables import Table
 
 # basic.publish, basic.return
 

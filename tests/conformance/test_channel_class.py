@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from raw_client import Connect, Raw, content, frame
 
-from coterie.amqp.methods import METHODS
+from coterie.amqp.wire.methods import METHODS
 
 
 def test_open_is_answered(client: Raw) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from raw_client import Raw
 
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties
 
 # confirm
 

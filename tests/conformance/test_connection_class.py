@@ -7,9 +7,9 @@ import time
 import pytest
 from raw_client import CAPABLE, Connect, Raw, frame
 
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties
-from coterie.amqp.tables import encode_table
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties
+from coterie.amqp.wire.tables import encode_table
 
 # connection.start
 

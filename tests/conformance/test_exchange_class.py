@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from raw_client import Raw
 
-from coterie.amqp.properties import Properties
-from coterie.amqp.tables import Table, Value
+from coterie.amqp.wire.properties import Properties
+from coterie.amqp.wire.tables import Table, Value
 
 
 def routed(client: Raw, queue: str) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from raw_client import Raw
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from raw_client import Raw
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 
 PERSISTENT = Properties(delivery_mode=2)
 

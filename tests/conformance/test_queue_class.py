@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from raw_client import Raw
 
-from coterie.amqp.tables import Table, Value
+from coterie.amqp.wire.tables import Table, Value
 
 # queue.declare
 

@@ -17,7 +17,9 @@ NEAR, FAR = "127.0.0.1", "127.0.0.2"
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Running]:
-    settings = ("--amqp-allow", "127.0.0.1,10.0.0.0/8", "--console-allow", "127.0.0.0/30")
+    settings = (
+        "--amqp-allow", "127.0.0.1,10.0.0.0/8", "--console-allow", "127.0.0.0/30", "--probes-allow", "127.0.0.1",
+    )  # fmt: skip
     with Running(*settings, command="node") as node:
         yield node
 
@@ -33,12 +35,20 @@ def said_to(at: str, source: str) -> bytes:
             return b""
 
 
+def probed(node: Running, source: str) -> int:
+    return answered(node.probes, source, "/health/live", {})
+
+
 def asked(node: Running, source: str, user: tuple[str, str]) -> int:
-    host, _, port = node.console.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30, source_address=(source, 0))
     code = base64.b64encode(":".join(user).encode()).decode()
+    return answered(node.console, source, "/api/whoami", {"Authorization": f"Basic {code}"})
+
+
+def answered(at: str, source: str, path: str, headers: dict[str, str]) -> int:
+    host, _, port = at.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30, source_address=(source, 0))
     try:
-        connection.request("GET", "/api/whoami", headers={"Authorization": f"Basic {code}"})
+        connection.request("GET", path, headers=headers)
         return connection.getresponse().status
     except (ConnectionError, http.client.HTTPException):
         return 0
@@ -49,9 +59,11 @@ def asked(node: Running, source: str, user: tuple[str, str]) -> int:
 def test_a_listener_closes_what_comes_from_elsewhere_before_it_has_said_a_word(node: Running) -> None:
     assert said_to(node.amqp, NEAR) == b"\x01\x00\x00\x00"
     assert said_to(node.amqp, FAR) == b""
+    assert probed(node, NEAR) == 200
+    assert probed(node, FAR) == 0
     assert asked(node, NEAR, GUEST) == asked(node, FAR, GUEST) == 200
     assert asked(node, "127.0.0.9", GUEST) == 0
-    assert json.dumps(node.get("/api/log")).count("its address is not allowed here") == 2
+    assert json.dumps(node.get("/api/log")).count("its address is not allowed here") == 3
 
 
 def test_a_user_comes_in_from_its_networks_only(node: Running) -> None:

@@ -9,12 +9,17 @@ import json
 import resource
 import select
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import pika
+import psutil
 import pytest
+from certificates import Authority
 from console_rig import GUEST, Running
+from pika.exceptions import ProbableAccessDeniedError, ProbableAuthenticationError
 
 ATTACKER, OTHER = "127.0.0.1", "127.0.0.2"
 LOGIN = base64.b64encode(b"guest:guest").decode()
@@ -160,6 +165,21 @@ def test_idle_connections_are_replaced_and_not_those_of_others(node: Running, sa
     kept.close()
 
 
+def test_requests_behind_one_that_is_being_answered_are_not_read_without_bound(node: Running) -> None:
+    """A password takes its time to check; whatever the same client sends meanwhile stays on its side of the network."""
+    before = psutil.Process(node.pid).memory_info().rss
+    login = b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic %b\r\n\r\n"
+    with dial(node.console) as connection:
+        for number in range(15):
+            connection.sendall(login % base64.b64encode(b"nobody%d:x" % number))
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * (2 << 20))
+    # 48 MiB were offered. Each password that is being checked takes 16 MiB by itself (`passwords.COST`).
+    assert psutil.Process(node.pid).memory_info().rss < before + (40 << 20)
+    assert logged_in(node) == 201
+
+
 def test_a_user_has_bodies_unpacked_up_to_a_size(node: Running) -> None:
     path, login = "/api/exchanges/%2F/amq.default/publish", {"Authorization": f"Basic {LOGIN}"}
     message = json.dumps({"routing_key": "nobody", "payload": "x" * 100_000, "properties": {}}).encode()
@@ -237,6 +257,31 @@ def test_whatever_is_said_to_probes_is_one_answer_and_the_end(node: Running, say
     assert say[:4] != b"HEAD" or text.endswith(b"\r\n\r\n")
 
 
+# Passwords.
+
+
+def test_who_guesses_passwords_locks_out_itself_and_nobody_else(node: Running) -> None:
+    """Not the user elsewhere, nor other users behind the same address, as behind a proxy."""
+    for name in ("victim", "neighbour"):
+        node.change("PUT", f"/api/users/{name}", {"password": f"{name}-secret", "tags": "management"})
+
+    def comes_in(source: str, name: str, password: str) -> bool:
+        login = base64.b64encode(f"{name}:{password}".encode()).decode()
+        return asked(node.console, source, "GET", "/api/whoami", Authorization=f"Basic {login}")[0] == 200
+
+    assert comes_in(OTHER, "victim", "victim-secret")
+    for number in range(20):
+        assert not comes_in(ATTACKER, "victim", str(number))
+    assert not comes_in(ATTACKER, "victim", "victim-secret")
+    assert comes_in(ATTACKER, "neighbour", "neighbour-secret")
+    assert comes_in(OTHER, "victim", "victim-secret")
+    host, _, port = node.amqp.rpartition(":")
+    for name, fits in (("neighbour", True), ("victim", False)):  # AMQP counts the same
+        login = pika.PlainCredentials(name, f"{name}-secret")
+        with pytest.raises(ProbableAuthenticationError if not fits else ProbableAccessDeniedError):
+            pika.BlockingConnection(pika.ConnectionParameters(host, int(port), "/", login))
+
+
 # AMQP.
 
 
@@ -258,6 +303,31 @@ def test_silent_clients_keep_nobody_from_logging_in_over_amqp(node: Running, say
     assert open_before.is_open
     open_before.channel().queue_declare("", exclusive=True)
     open_before.close()
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""How the first record of a TLS client begins."""
+
+
+def test_silent_handshakes_of_tls_keep_nobody_from_logging_in(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.certificate("node", "127.0.0.1")
+    few = {
+        "COTERIE_AMQP_HANDSHAKES_MAX": "60", "COTERIE_AMQP_ADDRESS_HANDSHAKES_MAX": "40",
+        "COTERIE_AMQP_HANDSHAKE_TIMEOUT": "300", "COTERIE_CONSOLE_CONNECTIONS_MAX": "60",
+        "COTERIE_CONSOLE_ADDRESS_CONNECTIONS_MAX": "40", "COTERIE_CONSOLE_HEAD_TIMEOUT": "300",
+        "COTERIE_LISTEN_CONSOLE_TLS": "true", "COTERIE_LISTEN_AMQPS": "127.0.0.1:0",
+        "COTERIE_LISTEN_TLS_CERT": cert, "COTERIE_LISTEN_TLS_KEY": key,
+    }  # fmt: skip
+    context = ssl.create_default_context(cafile=authority.ca)
+    with Running(command="node", environment=few) as node:
+        amqps = str(node.told["amqp"][-1])
+        for at, say, answer in ((amqps, AMQP, b"\x01"), (node.console, b"GET / HTTP/1.0\r\n\r\n", b"H")):
+            with crowd(at, 50), crowd(at, 50, HELLO):
+                for source in (OTHER, ATTACKER):
+                    with context.wrap_socket(dial(at, source), server_hostname="127.0.0.1") as client:
+                        client.sendall(say)
+                        assert client.recv(1) == answer
 
 
 def cut_off(connection: socket.socket) -> bool:

@@ -53,6 +53,8 @@ def test_changes_are_told_with_who_where_and_what_and_without_secrets(audited: A
     node = audited.node
     node.change("PUT", "/api/users/alice", {"password": "hush-hush", "tags": "monitoring"})
     node.change("PUT", "/api/users/alice", {"password_hash": "", "tags": "management"})
+    node.change("PUT", "/api/users/dan", {"password_hash": "", "tags": ""})
+    node.change("POST", "/api/users/bulk-delete", {"users": ["dan"]})
     node.change("PUT", "/api/vhosts/shop")
     node.change("PUT", "/api/permissions/shop/alice", {"configure": "^a", "write": ".*", "read": ""})
     node.change("PUT", "/api/policies/%2F/p", {"pattern": "^q", "definition": {"max-length": 5}})
@@ -61,11 +63,13 @@ def test_changes_are_told_with_who_where_and_what_and_without_secrets(audited: A
     node.change("DELETE", "/api/queues/%2F/q")
     said = {"users": [{"name": "bob", "password": "hush-hush", "tags": ""}], "vhosts": [{"name": "other"}]}
     node.change("POST", "/api/definitions", said)
-    created = audited.last("user.created")
+    created = audited.events("user.created")[0]
     assert created == {
         "action": "user.created", "user": "guest", "from": "127.0.0.1", "door": "http", "result": "done",
         "of_user": "alice", "tags": "monitoring",
     }  # fmt: skip
+    assert audited.last("users.deleted")["result"] == "done"
+    assert [(each["of_user"], each["by"]) for each in audited.events("user.deleted")] == [("dan", "users.deleted")]
     assert audited.last("permission.set")["of_user"] == "alice"
     assert audited.last("permission.set")["configure"] == "^a"
     assert json.loads(audited.last("policy.created")["definition"]) == {"max-length": 5}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import signal
@@ -319,6 +321,30 @@ def test_a_user_is_made_changed_and_deleted_and_its_connections_end(node: Runnin
     assert node.ask("DELETE", "/api/users/guest").status == 400
 
 
+def test_several_users_are_deleted_at_once_or_none_of_them(node: Running) -> None:
+    path, names = "/api/users/bulk-delete", ["first", "second"]
+    for name in names:
+        node.change("PUT", f"/api/users/{name}", {"password": "x", "tags": ""})
+    for wrong in ([*names, "nobody"], [*names, "guest"], "first", [1]):
+        assert node.ask("POST", path, {"users": wrong}).status == 400
+    assert node.ask("POST", path).status == 400
+    clerk = node.add_user("clerk", "management", ".*", ".*", ".*")
+    assert node.ask("POST", path, {"users": names}, clerk).status == 403
+    assert {each["name"] for each in node.get("/api/users")} >= {*names}
+    assert node.change("POST", path, {"users": [*names, "first"]}).status == 204
+    assert not {each["name"] for each in node.get("/api/users")} & {*names}
+    node.change("POST", path, {"users": ["clerk"]})
+    assert node.change("POST", path, {"users": []}).status == 204
+
+
+def test_the_overview_and_a_node_say_where_their_http_api_is(node: Running) -> None:
+    overview = node.get("/api/overview")
+    [here] = [each for each in overview["contexts"] if each["ip"] == "127.0.0.1"]
+    assert here["node"] == overview["node"]
+    assert node.console.endswith(f":{here['port']}")
+    assert {"node": here["node"]} | node.get(f"/api/nodes/{here['node']}")["contexts"][0] in overview["contexts"]
+
+
 def test_vhosts_limits_and_policies_are_set_and_apply(node: Running) -> None:
     node.change("PUT", "/api/vhosts/shop")
     assert node.change("PUT", "/api/vhosts/shop").status == 204
@@ -456,6 +482,37 @@ def test_errors_are_json_and_answers_carry_the_headers_that_protect_browsers(nod
         assert headers["Cache-Control"] == "no-store"
         assert headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert headers["Server"] == "coterie"
+
+
+@pytest.mark.parametrize("path", ["/api/whoami", "/", "/api/nothing"])
+@pytest.mark.parametrize("expected", [b"\xff\xfe", b"200-ok", b"100-continue, x"])
+def test_who_expects_anything_but_to_continue_is_told_so(node: Running, path: str, expected: bytes) -> None:
+    host, _, port = node.console.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(b"GET %b HTTP/1.1\r\nHost: localhost\r\nExpect: %b\r\n\r\n" % (path.encode(), expected))
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.headers["Server"]) == (417, "coterie")
+        assert json.loads(answer.read())["error"] == "expectation_failed"
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("algorithm", [{}, [], 7, True, "md5"])
+def test_a_hash_of_an_unknown_kind_is_refused_whatever_names_it(node: Running, algorithm: object) -> None:
+    user = {"password_hash": "AAAAAAAA", "hashing_algorithm": algorithm, "tags": ""}
+    for method, path, body in (
+        ("PUT", "/api/users/somebody", user),
+        ("POST", "/api/definitions", {"users": [{"name": "somebody", **user}]}),
+    ):
+        answer = node.ask(method, path, body)
+        assert (answer.status, "is not known" in answer.reason) == (400, True)
+
+
+def test_what_a_password_makes_needless_is_looked_at_all_the_same(node: Running) -> None:
+    wrong: tuple[dict[str, object], ...] = {"password_hash": [[]]}, {"hashing_algorithm": {}}
+    for more in wrong:
+        answer = node.ask("PUT", "/api/users/somebody", {"password": "secret", "tags": "", **more})
+        assert (answer.status, node.ask("GET", "/api/users/somebody").status) == (400, 404)
 
 
 def test_a_body_that_is_too_large_is_refused() -> None:

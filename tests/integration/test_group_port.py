@@ -232,7 +232,7 @@ def test_up_makes_a_secret_once_for_nobody_else_to_read(brokers: tuple[ThreeBrok
     file = folder / "secret"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert len(file.read_text().strip()) == 64
-    for made in (folder / "node1", folder / "node1" / "store"):
+    for made in (folder / "node1", folder / "node1" / "log"):
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    files = [path for path in (folder / "node1" / "store").iterdir() if path.is_file()]
+    files = [path for path in (folder / "node1" / "log").iterdir() if path.is_file()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

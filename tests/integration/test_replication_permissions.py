@@ -15,10 +15,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, NackError
 from three_brokers import PATIENCE, PERSISTENT, ThreeBrokers, eventually
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
+from coterie.broker.following import steps
+from coterie.broker.following.steps import EXCHANGE
 from coterie.broker.message import make_message
-from coterie.replication import steps
-from coterie.replication.steps import EXCHANGE
 
 Login = tuple[str, str]
 OWN = r"^(app\.|amq\.)"

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
 import coterie.testing
-from coterie.amqp.properties import join, split
+from coterie.amqp.wire.properties import join, split
 from coterie.cli.remote import Remote, path_of
 from coterie.errors import CoterieError, UserError
 from coterie.spark import sink, source_options

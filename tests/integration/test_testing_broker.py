@@ -18,7 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPConnectionError, AMQPError
 
 import coterie.testing
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.errors import CoterieError, ProtocolError, UserError
 from coterie.testing import EmbeddedBroker, QueueState
 

@@ -109,7 +109,7 @@ class Model:
     # What it must say after a crash.
 
     def crash(self) -> Recovered:
-        safe = self.host.store.synced() if hasattr(self.host.store, "writer") else 0
+        safe = self.host.store.synced() if hasattr(self.host.store, "current") else 0
         found = self.host.crash(*self.lines.values())
         self.check(found, safe)
         return found
@@ -135,11 +135,9 @@ class Model:
     def check_index(self) -> None:
         """At rest the store keeps what is needed, and nothing else."""
         index = self.host.store.index
-        stored = sum(bool(entry.stored) for line in self.lines.values() for entry in line.entries.values())
-        assert sum(segment.live for segment in index.segments) == stored + len(index.orphans)
-        for segment in index.segments:
-            assert segment.live == len(segment.alive())
-            assert all(index.get(id) is not None for id in segment.needs)
+        stored = [entry for line in self.lines.values() for entry in line.entries.values() if entry.stored]
+        assert index.needed.messages == len(stored) == sum(queue.live.count for queue in index.state.queues.values())
+        assert all(index.find(entry.stored, entry.position) is not None for entry in stored)
 
 
 def script(model: Model) -> Iterator[None]:
@@ -195,7 +193,7 @@ def play(model: Model) -> None:
         model.host.run(0.0015)
 
 
-def count_operations(seed: int) -> tuple[int, int]:
+def count_operations(seed: int, moment: str) -> tuple[int, int]:
     host = make_host(seed)
     seen = 0
 
@@ -203,11 +201,11 @@ def count_operations(seed: int) -> tuple[int, int]:
         nonlocal seen
         seen += 1
 
-    host.disk.before = count
+    setattr(host.disk, moment, count)
     model = Model(host)
     play(model)
     host.run(1)
-    return seen, host.store._compactor.rewritten
+    return seen, host.store.current.log.merger.merged
 
 
 def play_until(host: Host, moment: str, cut: int) -> Model:
@@ -235,7 +233,7 @@ def play_until(host: Host, moment: str, cut: int) -> Model:
 def test_power_lost_at_any_disk_operation_loses_nothing_that_was_synced_and_brings_nothing_back(
     seed: int, moment: str
 ) -> None:
-    operations, rewritten = count_operations(seed)
+    operations, rewritten = count_operations(seed, moment)
     assert operations > 60
     assert rewritten >= 2, "compaction is part of the script"
     for cut in range(1, operations + 1):
@@ -316,7 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.full = False
         self.failures.clear()
         self.host.run(5)
-        assert not self.host.store.writer.blocked
+        assert not self.host.store.blocked
 
     @rule()
     def next_sync_fails(self) -> None:

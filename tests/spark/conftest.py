@@ -24,8 +24,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 LONGEST = (
-    "test_exactly_once", "test_campaign", "test_audit", "test_connect", "test_stream", "test_orders_pipeline",
-    "test_demo_spark", "test_check", "test_report", "test_report_browser", "test_stream_queue",
+    "test_exactly_once", "test_campaign", "test_audit", "test_archive", "test_connect", "test_stream",
+    "test_orders_pipeline", "test_demo_spark", "test_check", "test_report", "test_report_browser", "test_stream_queue",
 )  # fmt: skip
 """Files that take a minute or more, the longest first: a worker has a file for itself, and none should come last."""
 

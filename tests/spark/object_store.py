@@ -1,4 +1,4 @@
-"""A server with as much of S3 as Arrow uses: objects in memory, by ranges, in lists, and uploaded in parts."""
+"""A server with as much of S3 as Arrow and Delta use: objects in memory, by ranges, in lists, uploaded in parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 SECRET = "geheim-1234"
 
@@ -27,6 +27,14 @@ class ObjectStore:
     def url(self, path: str) -> str:
         place = quote(f"127.0.0.1:{self.port}", safe="")
         return f"s3://user:{SECRET}@lake/{path}?endpoint_override={place}&scheme=http&region=here"
+
+    def environment(self) -> dict[str, str]:
+        """Where URLs without all that find it: `s3://lake/...`."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "here",
+            "AWS_DEFAULT_REGION": "here", "AWS_ACCESS_KEY_ID": "user", "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }  # fmt: skip
 
     def names(self, prefix: str = "") -> list[str]:
         return sorted(name for name in self.objects if name.startswith(prefix) and not name.endswith("/"))
@@ -86,7 +94,7 @@ def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             key, query = self._asked()
             if not key:
-                self._list(query.get("prefix", ""), query.get("delimiter", ""))
+                self._list(query.get("prefix", ""), query.get("delimiter", ""), query.get("start-after", ""))
             elif key not in store.objects:
                 self._xml("<Error><Code>NoSuchKey</Code></Error>", 404)
             else:
@@ -99,11 +107,11 @@ def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
                     where = f"bytes {first}-{last}/{len(data)}"
                     self._say(206, data[first : last + 1], Content_Range=where, ETag='"x"')
 
-        def _list(self, prefix: str, delimiter: str) -> None:
+        def _list(self, prefix: str, delimiter: str, after: str) -> None:
             names: list[str] = []
             folders: dict[str, None] = {}
             for name in sorted(store.objects):
-                if name.startswith(prefix):
+                if name.startswith(prefix) and name > after:
                     head, found, _ = name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
                     if found:
                         folders[f"{prefix}{head}/"] = None
@@ -125,6 +133,9 @@ def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
             data = self._body()
             if "partNumber" in query:
                 store.parts[query["uploadId"]][int(query["partNumber"])] = data
+            elif key in store.objects and self.headers.get("If-None-Match") == "*":
+                self._xml("<Error><Code>PreconditionFailed</Code></Error>", 412)
+                return
             elif key:
                 store.objects[key] = data
             self._say(200, ETag='"x"')
@@ -144,9 +155,11 @@ def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
                 store.objects[key] = b"".join(parts[number] for number in sorted(parts))
                 self._xml("<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>")
             else:
-                for name in re.findall(rb"<Key>(.*?)</Key>", data):
-                    store.objects.pop(name.decode(), None)
-                self._xml("<DeleteResult></DeleteResult>")
+                names = [name.decode() for name in re.findall(rb"<Key>(.*?)</Key>", data)]
+                for name in names:
+                    store.objects.pop(unescape(name), None)
+                gone = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
+                self._xml(f"<DeleteResult>{gone}</DeleteResult>")
 
         def do_DELETE(self) -> None:
             store.objects.pop(self._asked()[0], None)

@@ -14,14 +14,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from coterie.amqp.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
 from coterie.amqp.connection import Connection
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.properties import Properties, encode
-from coterie.amqp.properties import decode as decode_properties
 from coterie.amqp.server import Server
 from coterie.amqp.settings import AmqpSettings
-from coterie.amqp.tables import Table, Value
+from coterie.amqp.wire.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.properties import Properties, encode
+from coterie.amqp.wire.properties import decode as decode_properties
+from coterie.amqp.wire.tables import Table, Value
 from coterie.broker.broker import Broker
 from coterie.broker.cluster import Cluster
 from coterie.broker.settings import BrokerSettings

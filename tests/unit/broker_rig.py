@@ -14,16 +14,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coterie.amqp.properties import Properties
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.properties import Properties
+from coterie.amqp.wire.tables import Table
 from coterie.broker.broker import Broker
 from coterie.broker.cluster import Cluster
 from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.delivery import Delivery, HeldRanges, ranges_of
 from coterie.broker.entry import Entry
 from coterie.broker.message import Message, make_message
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import Binding, Destination, ExchangeSpec, QueueSpec
 from coterie.broker.storage import Record, Recovered, RecoveredEntry, Store
@@ -37,6 +39,14 @@ from coterie.sim.node import Node
 def text(entry: Entry) -> str:
     assert entry.message is not None
     return entry.message.body.decode()
+
+
+def held_of(entries: Sequence[Entry]) -> list[HeldRanges]:
+    """As their holders settle them."""
+    found: dict[tuple[Queue, object], list[int]] = {}
+    for entry in entries:
+        found.setdefault((entry.queue, entry.holder), []).append(entry.position)
+    return [HeldRanges(queue, holder, ranges_of(positions)) for (queue, holder), positions in found.items()]
 
 
 def message(body: str, exchange: str = "", key: str = "q", **properties: object) -> Message:
@@ -59,14 +69,17 @@ class Client(Sink):
     def room(self, consumer: Consumer) -> int:
         return self.prefetch - len(self.held) if self.prefetch else 10_000
 
-    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
-        assert 0 < len(entries) <= self.room(consumer)
-        for entry in entries:
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
+        assert 0 < delivery.count <= self.room(consumer)
+        assert delivery.holder is consumer
+        for position, message, redelivered in delivery.rows():
+            entry = self.queue.entries[position]
             assert entry.holder is consumer
-            self.flags.append(entry.redelivered)
+            assert (entry.message, entry.redelivered) == (message, redelivered)
+            self.flags.append(redelivered)
             if not consumer.no_ack:
                 self.held[text(entry)] = entry
-        self.seen += entries
+            self.seen.append(entry)
 
     def cancelled(self, consumer: Consumer) -> None:
         self.cancellations += 1
@@ -86,15 +99,22 @@ class Client(Sink):
         self.queue.wake(self.consumer)
         return entries
 
+    def ranges(self, bodies: Sequence[str]) -> list[Range]:
+        return ranges_of([entry.position for entry in self.take(bodies)])
+
+    def settle(self, *bodies: str) -> list[HeldRanges]:
+        """For a transaction."""
+        return [HeldRanges(self.queue, self.consumer, self.ranges(bodies))]
+
     def accept(self, *bodies: str) -> None:
         """These, or everything that it holds."""
-        self.queue.accept(self.take(bodies))
+        self.queue.accept(self.consumer, self.ranges(bodies))
 
     def release(self, *bodies: str, redelivered: bool = True) -> None:
-        self.queue.release(self.take(bodies), redelivered)
+        self.queue.release(self.consumer, self.ranges(bodies), redelivered)
 
     def reject(self, *bodies: str) -> None:
-        self.queue.reject(self.take(bodies))
+        self.queue.reject(self.consumer, self.ranges(bodies))
 
     def cancel(self) -> None:
         self.queue.vhost.cancel(self.consumer)
@@ -341,8 +361,12 @@ class Rig:
         return client
 
     def get(self, name: str = "q", no_ack: bool = False, holder: object = "somebody") -> Entry | None:
+        entries = dict(self.vhost.queues[name].entries)
         got = self.ask(lambda done: self.vhost.get(name, holder, no_ack, done))
-        return None if got is None else got.entry
+        if got is None:
+            return None
+        (position,) = got.delivery.positions()
+        return entries[position]
 
     def watch(self, queue: Queue) -> Diary:
         diary = Diary()

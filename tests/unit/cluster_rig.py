@@ -10,22 +10,22 @@ cluster.settle()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from coterie.amqp.properties import Properties
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.properties import Properties
+from coterie.amqp.wire.tables import Table
 from coterie.broker.broker import Broker
 from coterie.broker.consumer import Consumer, Sink
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import Delivery, HeldRanges, ranges_of
 from coterie.broker.leases import Lease, LeaseStep
+from coterie.broker.log_store import LogStore
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import QueueSpec
 from coterie.broker.storage import NullStore, Store
-from coterie.broker.store import LogStore
 from coterie.broker.vhost import Got, Vhost
 from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
@@ -48,7 +48,10 @@ class Client(Sink):
         self.host = host
         self.prefetch = prefetch
         self.shared = pool
-        self.held: dict[str, Entry] = {}
+        self.held: dict[str, int] = {}
+        """Positions, by body."""
+        self.holder: object = None
+        """As the log knows it."""
         self.seen: list[str] = []
         self.flags: dict[str, bool] = {}
         self.cancelled_by_broker = False
@@ -64,15 +67,15 @@ class Client(Sink):
     def limits(self, consumer: Consumer) -> tuple[int, object, int]:
         return self.prefetch, self.host, self.shared
 
-    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
-        for entry in entries:
-            assert entry.message is not None
-            body = entry.message.body.decode()
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
+        self.holder = delivery.holder
+        for position, message, redelivered in delivery.rows():
+            body = message.body.decode()
             self.seen.append(body)
-            self.flags[body] = entry.redelivered
+            self.flags[body] = redelivered
             if not consumer.no_ack:
                 assert body not in self.held
-                self.held[body] = entry
+                self.held[body] = position
 
     def failed(self, error: ProtocolError) -> None:
         self.failures.append(error)
@@ -80,23 +83,25 @@ class Client(Sink):
     def cancelled(self, consumer: Consumer) -> None:
         self.cancelled_by_broker = True
 
-    def take(self, bodies: Sequence[str]) -> list[Entry]:
-        return [self.held.pop(body) for body in bodies or list(self.held)]
+    def take(self, *bodies: str) -> HeldRanges:
+        """These, or all: it does not hold them any more."""
+        positions = [self.held.pop(body) for body in bodies or list(self.held)]
+        return HeldRanges(self.consumer.queue, self.holder, ranges_of(positions))
 
     def accept(self, *bodies: str) -> None:
-        """These, or all."""
-        entries = self.take(bodies)
-        if entries:
-            self.consumer.queue.accept(entries)
-            self.consumer.queue.wake(self.consumer)
+        queue, holder, ranges = self.take(*bodies)
+        if ranges:
+            queue.accept(holder, ranges)
+            queue.wake(self.consumer)
 
     def release(self, *bodies: str, redelivered: bool = True) -> None:
-        entries = self.take(bodies)
-        if entries:
-            self.consumer.queue.release(entries, redelivered)
+        queue, holder, ranges = self.take(*bodies)
+        if ranges:
+            queue.release(holder, ranges, redelivered)
 
     def reject(self, *bodies: str) -> None:
-        self.consumer.queue.reject(self.take(bodies))
+        queue, holder, ranges = self.take(*bodies)
+        queue.reject(holder, ranges)
 
     def cancel(self) -> None:
         self.host.vhost.cancel(self.consumer)

@@ -11,10 +11,10 @@ from cluster_rig import Host
 from coterie.broker import records
 from coterie.broker.entry import Entry
 from coterie.broker.leases import Lease
+from coterie.broker.log_store import LogStore
 from coterie.broker.queue import Queue
 from coterie.broker.queue_last_value import LastValueQueue
 from coterie.broker.queue_ring import RingQueue
-from coterie.broker.store import LogStore
 from coterie.broker.vhost import Vhost
 from coterie.cluster.consumers import Getter, Peer, Subscriber
 
@@ -53,7 +53,7 @@ def queue_state(queue: Queue) -> Json:
         "turns": [each.tag for each in queue.rotation.turns()], "hungry": queue.rotation.hungry,
         "leases": queue.leases.records(), "leased": [queue.leases.count, queue.leases.bytes],
         "replica": None if queue.replica is None else queue.replica.record(queue),
-        "counters": queue.counters.as_dict(), "mortal": queue.expiry.mortal,
+        "counters": queue.counters.as_dict(), "mortal": bool(queue.entries) and queue.expiry.mortal,
         "dispatcher": [queue.dispatcher._scheduled, queue.dispatcher._offered, queue.dispatcher._busy],
     }  # fmt: skip
     found["lanes"] = [lane for lane in found["lanes"] if lane]
@@ -78,7 +78,7 @@ def vhost_state(vhost: Vhost) -> Json:
             name: [
                 repr(exchange.spec), exchange.policy, exchange.alternate,
                 sorted(records.binding_key("", each) for each in exchange.bindings.values()),
-                [sorted(exchange.route(key, {"h": key})) for key in ("", "q", "a.b", "x")],
+                [sorted(exchange.route(key, {"h": key}, 100_000)[0]) for key in ("", "q", "a.b", "x")],
             ]
             for name, exchange in sorted(vhost.exchanges.items())
         },
@@ -87,7 +87,7 @@ def vhost_state(vhost: Vhost) -> Json:
         "bindings": vhost.binding_count,
         "leading": sorted((target, len(found)) for target, found in vhost._leading_to.items()),
         "owned": sorted(sorted(found) for found in vhost._owned.values()),
-        "dying": len(vhost._graveyard._waiting),
+        "dying": len(vhost.graveyard._waiting),
     }  # fmt: skip
 
 
@@ -97,8 +97,8 @@ def peer_state(peer: Peer) -> Json:
         "pools": [[n, pool.limit, pool.held, sorted(pool.members)] for n, pool in sorted(peer.pools.items())],
         "owners": sorted(peer.owners),
         "held": {
-            number: sorted((position, holder.number) for position, holder in held.items())
-            for number, held in sorted(peer.held.items())
+            queue: sorted((holder, [*held.positions.ranges()]) for holder, held in by_holder.items())
+            for queue, by_holder in sorted(peer.held.items())
         },
         "unready": sorted(peer.unready),
     }
@@ -124,8 +124,11 @@ def state(host: Host, local: bool = True) -> Json:
         found["here"] = sorted(queue.name for queue in member.local_queues.here)
         if isinstance(host.store, LogStore):
             store = host.store
-            found["unit"] = [store._unit.mark(), store.written(), store._next_number, store._next_queue, store._depth]
-            found["marks"] = sorted((key, marks.image()) for key, marks in store._known.items())
+            found["unit"] = [store._unit.mark(), store.written(), store.index.next_part, store._depth]
+            found["marks"] = sorted(
+                (key, line.image(), [(part.number, part.next) for part in line.parts.values()])
+                for key, line in store.index.lines.items()
+            )
             found["known"] = sorted(queue.incarnation for queue in store._queues)
     return found
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from coterie.amqp.properties import PREFIX, Properties, encode
+from coterie.amqp.wire.properties import PREFIX, Properties, encode
 from coterie.broker.columns import (
     EXPIRES,
     PERSISTENT,

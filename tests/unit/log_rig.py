@@ -63,6 +63,9 @@ class History:
             if after < record.place <= upto and record.place not in self.dead
         )
 
+    def merging(self, after: Place, upto: Place) -> None:
+        pass
+
     def live(self, place: Place, head: bytes) -> Kept | None:
         if place in self.dead:
             return None

@@ -12,14 +12,16 @@ from typing import Any
 from broker_rig import Rig, headers, text
 from queue_state_model import Item
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.cluster import NullCluster
+from coterie.broker.delivery import Delivery, ranges_of
 from coterie.broker.entry import Entry
 from coterie.broker.leases import LeaseStep
 from coterie.broker.limits import Limits
 from coterie.broker.message import make_message
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import END
 from coterie.broker.settings import BrokerSettings
 from coterie.cluster.consumers import Getter, Peer, Subscriber
 from coterie.cluster.local_queues import enqueue
@@ -89,8 +91,8 @@ class OldQueue:
         for peer in self.peers.values():
             peer.allotted = self._allotted
 
-    def _allotted(self, subscriber: Subscriber, entries: list[Entry]) -> None:
-        self.given += [(subscriber.number, text(entry), entry.redelivered) for entry in entries]
+    def _allotted(self, subscriber: Subscriber, delivery: Delivery) -> None:
+        self.given += [(subscriber.number, message.body.decode(), flag) for _, message, flag in delivery.rows()]
 
     def event(self, time: int, decide: Callable[[], Any]) -> Any:
         self.cluster.time = time / 1e6
@@ -160,35 +162,32 @@ class OldQueue:
             self.peers[peer].free(subscriber, min(count, subscriber.held))
 
     def settle(self, peer: int, positions: list[int], what: str) -> None:
-        entries = self.peers[peer].settled(self.queue.incarnation, self.queue, positions)
-        if entries:
+        for holder, ranges in self.peers[peer].settled(self.queue.incarnation, ranges_of(positions)):
             if what == "accept":
-                self.queue.apply_accept(entries)
+                self.queue.apply_accept(holder, ranges)
             elif what == "reject":
-                self.queue.apply_reject(entries)
+                self.queue.apply_reject(holder, ranges)
             else:
-                self.queue.apply_release(entries, what == "release")
+                self.queue.apply_release(holder, ranges, what == "release")
 
     def get(self, peer: int, number: int, no_ack: bool) -> str | None:
-        holder = Getter(self.peers[peer], number)
-        entry = self.queue.get(holder, no_ack)
-        if entry is not None and not no_ack:
-            self.peers[peer].hold(self.queue.incarnation, holder, [entry])
-        return None if entry is None else text(entry)
+        getter = self.peers[peer].getter
+        found = self.queue.get(getter, no_ack)
+        if found is not None and not no_ack:
+            self.peers[peer].hold(self.queue.incarnation, getter, found.ranges)
+        return None if found is None else found.messages[0].body.decode()
 
     def lose(self, number: int) -> None:
         peer = self.peers[number]
         for _, subscriber in sorted(peer.subscribers.items()):
             peer.drop(subscriber)
             self.queue.unsubscribe(subscriber)
-        incarnation = self.queue.incarnation
-        entries = peer.settled(incarnation, self.queue, [*peer.held.get(incarnation, ())])
-        if entries:
-            self.queue.apply_release(entries, True)
+        for holder, ranges in peer.settled(self.queue.incarnation, [(0, END)]):
+            self.queue.apply_release(holder, ranges, True)
         peer.unready.clear()
 
     def due(self) -> list[Entry]:
-        return self.queue.lanes.expired(self.cluster.now())
+        return self.queue.lanes.expired(self.cluster.now(), 1 << 30)
 
     def expire(self, bodies: set[str]) -> int:
         entries = [e for e in self.queue.entries.values() if e.holder is None and text(e) in bodies]
@@ -242,4 +241,4 @@ UNCOUNTED = ("dead_lettered", "unwritable")
 def _name(holder: object) -> str:
     if isinstance(holder, Subscriber):
         return f"consumer {holder.number}"
-    return f"getter {holder.number}" if isinstance(holder, Getter) else "lease"
+    return f"getter of {holder.peer.address.name[1:]}" if isinstance(holder, Getter) else "lease "

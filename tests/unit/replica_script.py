@@ -11,9 +11,10 @@ moved, and then each effect, in order. `#` begins a comment.
     view 2 a b c                          a view; `from=a,b+c`: it is a merge of these
     status b epoch=2 index=9 ...          a status on the log; of the broker itself what it really says
     ready|filled|whole|back|voter|forget  words on the log: who says it, and what
-    event b                               an event of a client
+    event b                               an event of a client; a second word: what was made of it
     offer b epoch=3 index=12 ...          b begins to send its state; then `installed`, `has-all`, `give-up`
-    disk b 7 | applied b 7 | held 5       reports; `life=old`: of a former life
+    disk b 7 | applied b 7 | held 5       reports; `life=old`: of a former life; `other`: with another chain than ours
+    chain b 7 other                       a word on the log, of what b's chain is there: ours, or another one
     tick unsynced=900                     the clock; `low`: the disk takes nothing
     refused | lost-way | left | closed    what else may happen
 """
@@ -26,13 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from coterie.cluster import ready
+from coterie.cluster.chain import SIZE, Link
 from coterie.cluster.commit import START, name_of
 from coterie.cluster.membership import Content, Era, Progress, Status
 from coterie.cluster.ready import Effect, Ready
 from coterie.cluster.replica import Replica
 from coterie.cluster.shared_settings import DISPATCH
 from coterie.cluster.standing import Disk
-from coterie.cluster.wire import VERSION, Kind
+from coterie.cluster.wire import VERSION, Head, Kind
 from coterie.group.members import Address, MergeView, View, ViewId
 
 UNSYNCED_MAX = 1000
@@ -183,6 +185,11 @@ class Script:
         said = {"view": str(self.replica.view.id), "bytes": int(given.get("bytes", 2000))}
         return self._say(plain[0], Kind.BACK, said, Disk(self._written))
 
+    def do_chain(self, plain: list[str], given: dict[str, str]) -> Ready:
+        place, found = self._link(plain, given)
+        said = {"epoch": place.epoch, "index": place.index, "chain": found.hex()}
+        return self._say(plain[0], Kind.CHAIN, said, Disk(self._written))
+
     def do_voter(self, plain: list[str], given: dict[str, str]) -> Ready:
         return self._voters(Kind.VOTER, plain, given)
 
@@ -195,7 +202,9 @@ class Script:
         return self._say(plain[0], kind, {"name": plain[1], "voters": voters}, Disk(self._written))
 
     def do_event(self, plain: list[str], given: dict[str, str]) -> None:
-        self.replica.advance(Kind.PUBLISH, address(plain[0]), b"event", self._written)
+        self.replica.begin_event(self._written)
+        head = Head(Kind.PUBLISH, 0.0, 1, False, VERSION)
+        self.replica.end_event(head, plain[0].encode(), b"event", plain[-1].encode() if plain[1:] else b"")
         self._written += 1
 
     # Reports, and the clock.
@@ -203,11 +212,18 @@ class Script:
     def _life(self, name: str, given: dict[str, str]) -> int:
         return name_of(Progress(0, 1)) if given.get("life") == "old" else self.replica.life(address(name))
 
+    def _link(self, plain: list[str], given: dict[str, str]) -> Link:
+        """The chain is ours, if we have come so far and nothing else is said."""
+        place = Progress(int(given.get("epoch", self.replica.progress.epoch)), int(plain[1]))
+        if "other" in plain:
+            return Link(place, b"\1" + b"other chain".ljust(SIZE))
+        return Link(place, self.replica.divergence.history.at(place))
+
     def do_disk(self, plain: list[str], given: dict[str, str]) -> Ready:
-        return self.replica.disk_reached(address(plain[0]), int(plain[1]), self._life(plain[0], given))
+        return self.replica.disk_reached(address(plain[0]), self._link(plain, given), self._life(plain[0], given))
 
     def do_applied(self, plain: list[str], given: dict[str, str]) -> Ready:
-        return self.replica.log_reached(address(plain[0]), int(plain[1]), self._life(plain[0], given))
+        return self.replica.log_reached(address(plain[0]), self._link(plain, given), self._life(plain[0], given))
 
     def do_tick(self, plain: list[str], given: dict[str, str]) -> Ready:
         return self.replica.tick(1, self._disk(plain, given))
@@ -223,8 +239,9 @@ class Script:
         progress = Progress(int(given["epoch"]), int(given["index"]))
         voters = tuple(given["voters"].split(","))
         speaks = dict.fromkeys(voters, VERSION)
+        lives = dict.fromkeys(members, Progress(1, 0))
         self.replica.installed(
-            progress, b"1", Era("1@a", voters), "x", voters, members, {}, dict.fromkeys(members, Progress(1, 0)),
+            Link(progress, b"\1".ljust(SIZE + 1)), b"", [], Era("1@a", voters), "x", voters, members, {}, lives,
             {"spoken": VERSION, "speaks": speaks},
         )  # fmt: skip
 

@@ -14,29 +14,29 @@ from collections.abc import Callable
 from amqp_rig import quick_user
 from cluster_rig import PORT
 
-from coterie.amqp.properties import Properties
 from coterie.amqp.server import Server
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.properties import Properties
+from coterie.amqp.wire.tables import Table
 from coterie.broker.broker import Broker
+from coterie.broker.following.followed_queue import Promote
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import QueueSpec
-from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import REPLICATOR, Users, UserSettings
 from coterie.broker.vhost import Vhost
 from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
 from coterie.cluster.start import make_channel
 from coterie.group.members import Address
-from coterie.replication.links import Links
-from coterie.replication.replica import Promote
-from coterie.replication.settings import ReplicationSettings
 from coterie.runtime.base import Endpoint
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
+from coterie.site_replication.links import Links
+from coterie.site_replication.settings import ReplicationSettings
 
 AMQP = 5672
 STORE = StoreSettings(

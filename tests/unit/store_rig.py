@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.cluster import Cluster, NullCluster
 from coterie.broker.entry import Entry
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.message import Message, make_message
 from coterie.broker.observer import Reason
 from coterie.broker.queue import Queue
 from coterie.broker.storage import Recovered
-from coterie.broker.store import LogStore, StoreSettings
 from coterie.errors import DiskError
 from coterie.runtime.base import Runtime
 from coterie.sim.clock import World
@@ -24,8 +24,8 @@ from coterie.sim.node import Node
 T = TypeVar("T")
 
 SMALL = StoreSettings(
-    segment_bytes=2_000, record_bytes=500, reserve_bytes=0, positions_ahead=8, compact_bytes=300,
-    read_bytes=256, load_bytes=400, load_gap=50, copy_max=60,
+    segment_bytes=2_000, record_bytes=500, reserve_bytes=0, positions_ahead=8, snapshot_bytes=1_000, compact_bytes=300,
+    read_bytes=256, load_bytes=400, load_gap=50, tables_bytes=500, copy_max=60,
 )  # fmt: skip
 """Everything happens after a few messages."""
 
@@ -116,6 +116,13 @@ class TroubledDisk(SimDisk):
     remove_fails: Callable[[str], bool] = staticmethod(lambda name: False)
     replace_fails: Callable[[str], bool] = staticmethod(lambda name: False)
     """Of the new name: the file is renamed, and that is reported as failed."""
+    read_fails: Callable[[str], bool] = staticmethod(lambda name: False)
+
+    def read(self, name: str, offset: int, size: int, done: Callable[[bytes | Exception], None]) -> None:
+        if self.read_fails(name):
+            self._do((name,), 0.001, lambda: _refuse(name), done)
+        else:
+            super().read(name, offset, size, done)
 
     def remove(self, name: str, done: Callable[[Exception | None], None]) -> None:
         if self.remove_fails(name):
@@ -156,6 +163,7 @@ class Host:
 
     disk: TroubledDisk
     sync_fails: Callable[[str], bool] = staticmethod(lambda name: False)
+    disk_reads_fail: Callable[[str], bool] = staticmethod(lambda name: False)
     """What the disk of the next start will be like."""
 
     def __init__(self, seed: int | str = 1, settings: StoreSettings = SMALL, tear: bool = True) -> None:
@@ -181,7 +189,7 @@ class Host:
         runtime = self.node.boot()
         self.disk = TroubledDisk(self.world, self.node.platter)
         self.disk.owner = runtime.owner
-        self.disk.sync_fails = self.sync_fails
+        self.disk.sync_fails, self.disk.read_fails = self.sync_fails, self.disk_reads_fail
         runtime.disk = self.disk
         self.start(LogStore(runtime, self.settings))
 

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from store_rig import Line, body, persistent
 
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.storage import Recovered
-from coterie.broker.store import LogStore, StoreSettings
 from coterie.runtime.aio import AioRuntime, run
 
-SETTINGS = StoreSettings(segment_bytes=200_000, reserve_bytes=10_000, positions_ahead=100, compact_bytes=20_000)
+SETTINGS = StoreSettings(
+    segment_bytes=200_000, reserve_bytes=10_000, positions_ahead=100, snapshot_bytes=100_000, compact_bytes=20_000
+)
 
 
 async def opened(folder: Path) -> tuple[AioRuntime, LogStore, Recovered]:

@@ -9,12 +9,13 @@ import pytest
 from amqp_rig import CAPABLE, Client, Rig, frame, publish_frames
 from test_amqp_connection import Slow
 
-from coterie.amqp.codes import NOT_FOUND, PRECONDITION_FAILED
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties
+from coterie.amqp.channel import COPY
 from coterie.amqp.settings import AmqpSettings
+from coterie.amqp.wire.codes import NOT_FOUND, PRECONDITION_FAILED
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.cluster import NullCluster
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import Delivery
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish, Routed
 from coterie.broker.queue import Queue
@@ -36,7 +37,7 @@ class Deferring(NullCluster):
         self._later(lambda: super(Deferring, self).wiring(vhost, change, done))
 
     def get(
-        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Delivery | ProtocolError | None], None]
     ) -> None:
         self._later(lambda: super(Deferring, self).get(queue, holder, no_ack, done))
 
@@ -60,6 +61,29 @@ def deferred(settings: AmqpSettings | None = None, channels: int = 1) -> tuple[R
 
 
 # Order.
+
+
+def test_what_waits_behind_a_command_lets_others_have_their_turns_if_it_makes_much_work() -> None:
+    rig, cluster, client = deferred(AmqpSettings(turn_work=500))
+    cluster.at_once = True
+    client.call(1, "exchange.declare", exchange="all", type="fanout")
+    for number in range(100):
+        client.call(1, "queue.declare", queue=f"q{number}")
+        client.call(1, "queue.bind", queue=f"q{number}", exchange="all")
+    cluster.at_once = False
+    queue = rig.broker.vhost("/").queues["q0"]
+    qos = METHODS["basic.qos"].frame(1)
+    client.connection.received(
+        METHODS["queue.declare"].frame(1, queue="x") + publish_frames(1, "all", "", b"x") * 23 + qos
+    )
+    assert queue.ready == 0
+    cluster.decide()
+    assert queue.ready == 5
+    client.connection.received(qos)  # it waits behind all of that
+    assert queue.ready == 5
+    rig.run()
+    assert queue.ready == 23
+    assert client.names() == ["queue.declare-ok", "basic.qos-ok", "basic.qos-ok"]
 
 
 def test_everything_behind_a_command_that_is_being_decided_waits_for_it_in_its_order() -> None:
@@ -511,7 +535,7 @@ def test_what_was_settled_in_a_transaction_that_never_was_committed_goes_back_wi
 
 
 def test_a_transaction_may_not_grow_without_bounds() -> None:
-    client = Rig(AmqpSettings(transaction_max=5000)).client()
+    client = Rig(AmqpSettings(transaction_max=5000 + COPY)).client()
     client.call(1, "tx.select")
     client.publish(1, "", "q", bytes(5000))
     assert client.heard() == []

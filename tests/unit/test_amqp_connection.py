@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 import pytest
 from amqp_rig import CAPABLE, LOGIN, Client, Heard, Rig, frame, publish_frames
 
-from coterie.amqp.codes import PROTOCOL_HEADER
 from coterie.amqp.connection import TURN_COMMANDS
 from coterie.amqp.heartbeat import HEARTBEAT
-from coterie.amqp.methods import METHODS
 from coterie.amqp.settings import AmqpSettings
-from coterie.amqp.tables import Table, Value, encode_table
+from coterie.amqp.wire.codes import PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.tables import Table, Value, encode_table
 from coterie.broker.broker import DISK
 from coterie.broker.cluster import NullCluster
 from coterie.broker.publish import Publish, Routed
+from coterie.broker.settings import BrokerSettings
 from coterie.broker.vhost import Vhost
 from coterie.logs import facts_of
 
@@ -356,6 +357,49 @@ def test_a_client_that_asks_very_much_at_once_lets_others_have_their_turn() -> N
     assert greedy.wire.reading
 
 
+def fanned_out(rig: Rig, queues: int) -> None:
+    maker = rig.client()
+    maker.call(1, "exchange.declare", exchange="all", type="fanout")
+    for number in range(queues):
+        maker.call(1, "queue.declare", queue=f"q{number}")
+        maker.call(1, "queue.bind", queue=f"q{number}", exchange="all")
+
+
+def first(rig: Rig) -> int:
+    return rig.broker.vhost("/").queues["q0"].ready
+
+
+def test_messages_to_many_queues_are_carried_out_some_at_a_time_and_others_have_their_turns() -> None:
+    rig = Rig(AmqpSettings(turn_work=500))
+    fanned_out(rig, 100)
+    greedy = rig.client()
+    greedy.call(1, "confirm.select")
+    greedy.connection.received(publish_frames(1, "all", "", b"x") * 23 + METHODS["basic.qos"].frame(1))
+    assert first(rig) == 5
+    assert greedy.connection.shown_state == "running"  # its turn has ended, nothing holds it back
+    rig.run()
+    assert first(rig) == 23
+    assert [heard.name for heard in greedy.heard()][-1] == "basic.qos-ok"
+    greedy.call(1, "channel.close", reply_code=200)
+    cheap = rig.client()
+    cheap.connection.received(publish_frames(1, "", "q0", b"x") * 1000)
+    assert first(rig) == 1023
+
+
+def test_a_key_that_takes_too_many_steps_ends_the_channel_and_not_the_turn_of_others() -> None:
+    rig = Rig(broker_settings=BrokerSettings(topic_steps_max=1000))
+    client = rig.client()
+    client.call(1, "queue.declare", queue="q")
+    client.call(1, "exchange.declare", exchange="t", type="topic")
+    for number in range(20):
+        client.call(1, "queue.bind", queue="q", exchange="t", routing_key=f"#.{'*.' * 50}{number}")
+    client.publish(1, "t", "a.b.c", b"x")
+    assert client.heard() == []
+    client.publish(1, "t", ".".join("a" * 100), b"x")
+    (close,) = client.heard()
+    assert (close["reply_code"], "topic_steps_max" in str(close["reply_text"])) == (406, True)
+
+
 def test_nothing_more_is_read_before_what_has_come_is_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     client = rig.client()
@@ -538,7 +582,7 @@ def test_a_connection_shows_who_it_is_and_what_it_does() -> None:
     assert connection.received_bytes > 0
     assert connection.sent_bytes == connection.outbox.sent > 0
     one, two = connection.channels.values()
-    assert (one.prefetch, one.prefetch_all, list(one.consumers), one.unsettled.count) == (7, 9, ["t"], 1)
+    assert (one.prefetch, one.prefetch_all, list(one.consumers), one.deliveries.count) == (7, 9, ["t"], 1)
     assert two.confirms is not None
     assert (two.confirms.published, two.confirms.confirmed) == (4, 4)
     expected = {

@@ -9,9 +9,9 @@ from amqp_rig import frame, publish_frames
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.amqp.framing import TURN, FrameHandler, FrameReader, Repeat
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.framing import TURN, FrameHandler, FrameReader, Repeat
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties
 from coterie.errors import ProtocolError
 
 FRAME_MAX = 4096

@@ -10,10 +10,10 @@ import random
 
 from amqp_rig import Client, Rig, publish_frames
 
-from coterie.amqp.codes import FRAME_ERROR, NAMES
-from coterie.amqp.framing import FrameHandler, FrameReader, Repeat
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.codes import FRAME_ERROR, NAMES
+from coterie.amqp.wire.framing import FrameHandler, FrameReader, Repeat
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.properties import Properties
 from coterie.errors import ProtocolError
 
 SESSION = [

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_amqp_methods import KINDS
 
-from coterie.amqp.codes import PROTOCOL_HEADER
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.codes import PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties
+from coterie.amqp.wire.tables import Value
 
 names = st.sampled_from(["", "q", "q2", "amq.fanout", "amq.rabbitmq.reply-to", "none"])
 OVERRIDES: dict[str, st.SearchStrategy[Value]] = {

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_amqp_tables import outcome, same, tables
 
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.tables import Value
 from coterie.errors import ProtocolError
 
 KINDS: dict[str, st.SearchStrategy[Value]] = {

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_amqp_tables import outcome, tables
 
-from coterie.amqp.properties import PREFIX, Properties, decode, encode, peek, scan
-from coterie.amqp.tables import FarMoment
+from coterie.amqp.wire.properties import PREFIX, Properties, decode, encode, peek, scan
+from coterie.amqp.wire.tables import FarMoment
 
 texts = st.none() | st.text(max_size=60)
 octets = st.none() | st.integers(0, 255)

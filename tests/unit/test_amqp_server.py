@@ -13,11 +13,11 @@ import pytest
 from amqp_rig import CAPABLE, publish_frames, quick_user
 from test_tls import Authority
 
-from coterie.amqp.codes import PROTOCOL_HEADER
-from coterie.amqp.methods import METHODS, Call, decode
 from coterie.amqp.server import Server
 from coterie.amqp.settings import AmqpSettings
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.codes import PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS, Call, decode
+from coterie.amqp.wire.tables import Value
 from coterie.broker.broker import Broker
 from coterie.broker.users import Users
 from coterie.runtime.aio import AioRuntime, run

@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 from amqp_rig import Client, Rig
 
-from coterie.amqp.methods import METHODS
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.tables import Value
+from coterie.broker.delivery import positions_in
 
 Step = tuple[str, dict[str, Value]]
 ALL: dict[str, Value] = {"delivery_tag": 0, "multiple": True}
@@ -32,7 +33,8 @@ def holding(rig: Rig) -> list[int]:
     """Positions that channels say their clients have, as often as they say it."""
     connections = rig.server.connections.values()
     channels = [channel for connection in connections for channel in connection.channels.values()]
-    return sorted(entry.position for channel in channels for entry in channel.held())
+    held = [each for channel in channels for each in channel.held()]
+    return sorted(position for each in held for position in positions_in(each.ranges))
 
 
 @pytest.mark.parametrize("transactional", [False, True])

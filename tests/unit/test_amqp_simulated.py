@@ -7,10 +7,10 @@ import hashlib
 import pytest
 from amqp_rig import CAPABLE, publish_frames, quick_user
 
-from coterie.amqp.codes import PROTOCOL_HEADER
-from coterie.amqp.methods import METHODS, decode
 from coterie.amqp.server import Server
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.codes import PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.tables import Value
 from coterie.broker.broker import Broker
 from coterie.broker.users import Users, UserSettings
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler

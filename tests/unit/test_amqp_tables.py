@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coterie.amqp.tables import FarMoment, RawText, Table, Value, decode_table, encode_table, skip_table
+from coterie.amqp.wire.tables import FarMoment, RawText, Table, Value, decode_table, encode_table, skip_table
 from coterie.errors import ProtocolError
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from coterie.sim.profiles import broker_plan
 from coterie.sim.runner import trace_plan
 from coterie.trace import Event
 
-CLUSTER = ("B6", "B7", "B8", "B10", "B13", "B14", "B15", "B17")
+CLUSTER = ("B6", "B7", "B8", "B10", "B13", "B14", "B15", "B16", "B17")
 """What they judge, a broker that stands alone does not do."""
 BROKER = [fold for fold in properties() if fold.name.startswith("B") and fold.name not in CLUSTER]
 SEEDS = (0, 4, 8, 9)

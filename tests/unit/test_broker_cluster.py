@@ -9,9 +9,11 @@ from broker_rig import Client, Rig, bodies, message
 
 from coterie.broker.cluster import NullCluster
 from coterie.broker.consumer import Consumer
+from coterie.broker.delivery import Delivery
 from coterie.broker.entry import Entry
 from coterie.broker.publish import Publish, Routed
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
 from coterie.broker.specs import QueueSpec
 from coterie.broker.transaction import Transaction
 from coterie.broker.vhost import Vhost
@@ -42,20 +44,20 @@ class LateCluster(NullCluster):
     def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
         self.waiting.append(("acquire", lambda: NullCluster.acquire(self, queue, consumer, entries)))
 
-    def accept(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self.waiting.append(("accept", lambda: NullCluster.accept(self, queue, entries)))
+    def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        self.waiting.append(("accept", lambda: NullCluster.accept(self, queue, holder, ranges)))
 
-    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
-        self.waiting.append(("release", lambda: NullCluster.release(self, queue, entries, redelivered)))
+    def release(self, queue: Queue, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
+        self.waiting.append(("release", lambda: NullCluster.release(self, queue, holder, ranges, redelivered)))
 
-    def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self.waiting.append(("reject", lambda: NullCluster.reject(self, queue, entries)))
+    def reject(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        self.waiting.append(("reject", lambda: NullCluster.reject(self, queue, holder, ranges)))
 
     def expire(self, queue: Queue) -> None:
         self.waiting.append(("expire", lambda: NullCluster.expire(self, queue)))
 
     def get(
-        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Delivery | ProtocolError | None], None]
     ) -> None:
         self.waiting.append(("get", lambda: NullCluster.get(self, queue, holder, no_ack, done)))
 
@@ -69,7 +71,11 @@ class LateCluster(NullCluster):
         self.waiting.append((type(change).__name__, lambda: NullCluster.wiring(self, vhost, change, done)))
 
     def transaction(
-        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+        self,
+        vhost: Vhost,
+        transaction: Transaction,
+        done: Callable[[ProtocolError | None], None],
+        publishes: Sequence[Publish] = (),
     ) -> None:
         self.waiting.append(("transaction", lambda: NullCluster.transaction(self, vhost, transaction, done)))
 

@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 import pytest
 from broker_rig import Rig, bodies, headers
 
-from coterie.amqp.codes import PRECONDITION_FAILED
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.tables import Table
+from coterie.broker import graveyard
 from coterie.broker.entry import Entry
+from coterie.broker.graveyard import DYING_MAX
+from coterie.broker.message import route_bytes
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.queue import Queue
 from coterie.broker.storage import NullStore
@@ -339,6 +342,71 @@ def test_letters_that_double_with_each_death_end() -> None:
     with pytest.raises(ProtocolError, match="too many for one step"):
         rig.publish("a", exchange="level0")
     assert rig.vhost.queues["0a"].counters.enqueued == 0
+
+
+def wide(rig: Rig, queues: int) -> list[Queue]:
+    """An exchange whose letters all of these get."""
+    rig.exchange("wide", "fanout")
+    found = [rig.declare(f"wide{number}", {"x-max-length": 1}) for number in range(queues)]
+    for queue in found:
+        rig.bind("wide", queue.name)
+    return found
+
+
+def test_what_expires_together_leaves_some_at_a_time_if_many_queues_get_the_letters() -> None:
+    """Else whoever publishes for a minute into one queue keeps the broker, and a cluster, busy for many."""
+    rig = Rig()
+    graves = wide(rig, 100)
+    queue = rig.declare("q", {"x-message-ttl": 1000, "x-dead-letter-exchange": "wide"})
+    rig.publish(*(str(number) for number in range(500)))
+    steps: list[int] = []
+
+    class Steps(QueueObserver):
+        def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+            steps.append(len(entries))
+
+    queue.observers.append(Steps())
+    rig.run(1.5)
+    assert steps == [DYING_MAX // 100, DYING_MAX // 100, 500 - 2 * (DYING_MAX // 100)]
+    assert (queue.ready, graves[99].counters.enqueued) == (0, 500)
+
+
+def test_what_expires_together_leaves_at_once_if_it_goes_to_one_queue() -> None:
+    rig, queue, grave = rig_with_grave({"x-message-ttl": 1000})
+    rig.publish(*(str(number) for number in range(500)))
+    rig.run(1.0)
+    assert (queue.ready, grave.ready) == (0, 500)
+
+
+def test_a_reject_whose_letters_would_be_too_many_gives_the_messages_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graveyard, "COPIES_MAX", 500)
+    rig = Rig()
+    graves = wide(rig, 20)
+    queue = rig.declare("q", {"x-dead-letter-exchange": "wide"})
+    rig.publish(*(str(number) for number in range(40)))
+    client = rig.consume(queue, 40)
+    with pytest.raises(ProtocolError, match="too many for one step"):
+        client.reject()
+    assert [grave.counters.enqueued for grave in graves] == [0] * 20
+    rig.run()
+    assert len(client.held) == 40
+    client.reject(*(str(number) for number in range(25)))
+    assert [grave.counters.enqueued for grave in graves] == [25] * 20
+
+
+def test_what_a_publish_pushes_out_of_a_full_queue_counts_as_its_work() -> None:
+    rig = Rig()
+    wide(rig, 100)
+    rig.declare("q", {"x-max-length": 1, "x-dead-letter-exchange": "wide"})
+    rig.declare("usual", {"x-max-length": 1})
+    rig.exchange("h", "headers")
+    rig.bind("h", "q", arguments={"x-match": "any", "no": "such"})
+    vhost = rig.vhost
+    assert vhost.work("", "usual", route_bytes("", "usual"), ()) == 1
+    assert vhost.work("", "q", route_bytes("", "q"), ()) > 100
+    assert vhost.work("", "nobody", route_bytes("", "nobody"), ("q", "usual")) > 100
+    assert vhost.work("h", "", route_bytes("h", ""), ()) > 100  # the most that it may be
+    assert vhost.work("wide", "", route_bytes("wide", ""), ()) >= 100
 
 
 def test_a_reject_that_would_have_no_end_gives_the_message_back() -> None:

@@ -7,11 +7,11 @@ import random
 import pytest
 from amqp_rig import Rig as AmqpRig
 from amqp_rig import publish_frames
-from broker_rig import Rig, Shelf, bodies, message, text
+from broker_rig import Rig, Shelf, bodies, held_of, message, text
 from cluster_rig import Cluster, Host
 
-from coterie.amqp.properties import Properties, encode, message_id
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.properties import Properties, encode, message_id
+from coterie.amqp.wire.tables import Table
 from coterie.audit import check, properties
 from coterie.broker.entry import Entry
 from coterie.broker.policy import Policy
@@ -130,7 +130,7 @@ def test_a_transaction_drops_duplicates_and_takes_effect_otherwise() -> None:
     first = rig.get()
     assert first is not None
     made = [Publish(message(each, message_id=each)) for each in ("a", "b")]
-    rig.ask(lambda done: rig.vhost.transaction(made, [first], [], [], lambda: done(None)))
+    rig.ask(lambda done: rig.vhost.transaction(made, held_of([first]), [], [], lambda _: done(None)))
     assert bodies(queue) == ["b"]
     assert queue.unacked == 0
 

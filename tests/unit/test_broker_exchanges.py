@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -9,11 +10,11 @@ from broker_rig import Rig, bodies, message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.tables import Table
 from coterie.broker.message import Message
 from coterie.broker.publish import Publish
 from coterie.broker.settings import BrokerSettings
-from coterie.broker.topic import TopicTrie
+from coterie.broker.topic import TooManySteps, TopicTrie
 from coterie.errors import ProtocolError
 
 
@@ -120,7 +121,7 @@ def test_the_trie_finds_what_the_definition_says_also_after_removals(
         trie.remove(live.pop(number), number)
     for key in keys:
         expected = [number for number, pattern in live.items() if obviously_matches(pattern, key)]
-        assert sorted(trie.match(key)) == expected
+        assert sorted(trie.match(key, 1000)[0]) == expected
     for number, pattern in live.items():
         trie.remove(pattern, number)
     assert not trie._root.children
@@ -129,8 +130,21 @@ def test_the_trie_finds_what_the_definition_says_also_after_removals(
 def test_many_hashes_cost_no_more_than_their_number() -> None:
     trie: TopicTrie[int, int] = TopicTrie()
     trie.add(".".join(["#", "a"] * 30), 1, 1)
-    assert list(trie.match(".".join(["a"] * 29 + ["b"] * 30))) == []
-    assert list(trie.match(".".join(["a"] * 127))) == [1]
+    assert trie.match(".".join(["a"] * 29 + ["b"] * 30), 4000)[0] == []
+    found, steps = trie.match(".".join(["a"] * 127), 8000)
+    assert found == [1]
+    assert steps < 128 * 61
+
+
+def test_a_key_that_takes_too_many_steps_through_many_long_patterns_is_refused() -> None:
+    """Each pattern alone costs little; together they would keep a broker for seconds with each message."""
+    trie: TopicTrie[int, int] = TopicTrie()
+    rng = random.Random(1)
+    for number in range(300):
+        trie.add("#." + ".".join(rng.choice("a*") for _ in range(115)), number, number)
+    assert trie.match("a.b.c", 100_000)[0] == []
+    with pytest.raises(TooManySteps, match="takes more than 100,000 steps"):
+        trie.match(".".join("a" * 127), 100_000)
 
 
 HEADERS: dict[str, tuple[Table, list[Table], list[Table]]] = {

@@ -10,12 +10,12 @@ from broker_rig import Rig, Shelf, bodies, message
 from coterie.audit import check, properties
 from coterie.broker.broker import Broker
 from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE, Gone, LeaseStep, Piece
+from coterie.broker.log_store import LogStore
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
 from coterie.broker.reading import LeaseRead
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import QueueSpec
-from coterie.broker.store import LogStore
 from coterie.errors import ProtocolError
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from broker_model import HELD, Item, Model
-from broker_rig import Rig, headers, message, text
+from broker_rig import Rig, headers, held_of, message, text
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -25,13 +25,19 @@ from hypothesis.stateful import (
     rule,
 )  # fmt: skip
 
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.tables import Table
 from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.delivery import Delivery, ranges_of
 from coterie.broker.entry import Entry
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
 
 PLENTY = 10_000
+
+
+def positions(entries: list[Entry]) -> list[Range]:
+    return ranges_of([entry.position for entry in entries])
 
 
 class Watched(Sink):
@@ -48,11 +54,13 @@ class Watched(Sink):
     def room(self, consumer: Consumer) -> int:
         return self.prefetch - len(self.held) if self.prefetch else PLENTY
 
-    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
         assert not self.gone
         assert consumer.active
-        assert 0 < len(entries) <= self.room(consumer)
-        for entry in entries:
+        assert 0 < delivery.count <= self.room(consumer)
+        for position, given, redelivered in delivery.rows():
+            entry = consumer.queue.entries[position]
+            assert (entry.message, entry.redelivered) == (given, redelivered)
             self.machine.delivered(entry, self.name, self.no_ack)
             if not self.no_ack:
                 self.held[entry.position] = entry
@@ -198,8 +206,8 @@ class QueueMachine(RuleBasedStateMachine):
         entries, items = self.pick(consumer, data)
         for item in items:
             self.model.accept(item)
-        self.queue.accept(entries)
-        self.queue.accept(entries)
+        for _ in range(2):
+            self.queue.accept(consumer, positions(entries))
         self.answered(consumer)
 
     @rule(consumer=clients, data=st.data(), redelivered=st.booleans())
@@ -208,7 +216,7 @@ class QueueMachine(RuleBasedStateMachine):
         for item in items:
             self.model.release(item, redelivered)
         self.model.push_out()
-        self.queue.release(entries, redelivered)
+        self.queue.release(consumer, positions(entries), redelivered)
         self.answered(consumer)
 
     @rule(consumer=clients, data=st.data())
@@ -216,7 +224,7 @@ class QueueMachine(RuleBasedStateMachine):
         entries, items = self.pick(consumer, data)
         for item in items:
             self.model.reject(item)
-        self.queue.reject(entries)
+        self.queue.reject(consumer, positions(entries))
         self.answered(consumer)
 
     @rule(consumer=consumes(clients))
@@ -226,18 +234,18 @@ class QueueMachine(RuleBasedStateMachine):
         sink.gone = True
         self.rig.vhost.cancel(consumer)
         entries, sink.held = list(sink.held.values()), {}
-        self.give_back(entries)
+        self.give_back(consumer, entries)
 
     @rule()
     def give_back_what_was_fetched(self) -> None:
         entries, self.fetched = list(self.fetched.values()), {}
-        self.give_back(entries)
+        self.give_back(self, entries)
 
-    def give_back(self, entries: list[Entry]) -> None:
+    def give_back(self, holder: object, entries: list[Entry]) -> None:
         for entry in entries:
             self.model.release(self.item(entry.position), True)
         self.model.push_out()
-        self.queue.release(entries)
+        self.queue.release(holder, positions(entries))
         self.rig.run()
 
     @rule(no_ack=st.booleans())
@@ -267,7 +275,7 @@ class QueueMachine(RuleBasedStateMachine):
         rejects, rejected = self.pick(consumer, data)
         self.arrive(items)
         done: list[bool] = []
-        self.rig.vhost.transaction(publishes, accepts, rejects, [], lambda: done.append(True))
+        self.rig.vhost.transaction(publishes, held_of(accepts), held_of(rejects), [], lambda _: done.append(True))
         assert done == [True]
         self.model.push_out()
         for item in accepted:

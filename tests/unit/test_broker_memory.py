@@ -25,6 +25,12 @@ def test_a_process_that_grows_is_enough_whatever_is_counted() -> None:
     assert not watch.process
 
 
+def test_a_process_that_grows_on_while_publishers_wait_is_exhausted() -> None:
+    watch = MemoryWatch(FIRST)
+    found = [look(watch, 1, process) and watch.exhausted for process in (300, 450, 451, 900, 449)]
+    assert found == [False, False, True, True, False]
+
+
 def test_messages_that_went_and_left_fragments_let_publishers_go_on_until_it_grows() -> None:
     watch = MemoryWatch(FIRST)
     assert look(watch, 100, 310)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from broker_rig import Rig, Shelf, bodies, text
 
-from coterie.amqp.tables import Table
-from coterie.broker.entry import Entry
-from coterie.broker.message import Message
+from coterie.amqp.wire.tables import Table
 from coterie.broker.queue import Queue
+from coterie.broker.rows import Row
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.storage import Damaged
+from coterie.broker.vhost import Got
 
 SETTINGS = BrokerSettings(
     memory_high=0, queue_resident_max=100, page_batch=4, page_interval=0.1, page_retry=1.0, page_tries=3
@@ -111,8 +111,8 @@ def test_get_waits_for_the_disk() -> None:
     assert results == []
     store.serve()
     (result,) = results
-    entry = result.entry  # type: ignore[attr-defined]
-    assert text(entry) == numbers(5, 6)[0]
+    assert isinstance(result, Got)
+    assert [message.body.decode() for message in result.delivery.messages] == numbers(5, 6)
     assert queue.unacked == 1
 
 
@@ -149,9 +149,9 @@ def test_reading_a_range_leaves_it_on_disk() -> None:
     _, store, queue = paged()
     found: list[str] = []
 
-    def done(result: Sequence[tuple[Entry, Message]] | Exception) -> None:
+    def done(result: Sequence[Row] | Exception) -> None:
         assert not isinstance(result, Exception)
-        found.extend(message.body.decode() for _, message in result)
+        found.extend(row.message.body.decode() for row in result)
 
     queue.read(3, 30, 20, done)
     store.serve()

@@ -84,11 +84,12 @@ def test_what_is_gone_stays_gone_whatever_its_holder_does_next() -> None:
     rig.publish("a")
     client = rig.consume(queue)
     entries = client.take([])
-    queue.accept(entries)
+    taken = [(1, 2)]
+    queue.accept(client.consumer, taken)
     diary = rig.watch(queue)
-    queue.accept(entries)
-    queue.release(entries)
-    queue.reject(entries)
+    queue.accept(client.consumer, taken)
+    queue.release(client.consumer, taken)
+    queue.reject(client.consumer, taken)
     assert diary.read() == []
     assert entries[0].state is State.GONE
     assert queue.ready == queue.unacked == 0
@@ -98,8 +99,29 @@ def test_a_ready_message_cannot_be_accepted() -> None:
     rig = Rig()
     queue = rig.declare()
     rig.publish("a")
-    queue.accept(list(queue.entries.values()))
+    queue.accept(None, [(1, 2)])
     assert bodies(queue) == ["a"]
+
+
+def test_nobody_settles_what_another_one_holds() -> None:
+    rig = Rig()
+    queue = rig.declare()
+    rig.publish("a", "b")
+    one, other = rig.consume(queue, prefetch=1), rig.consume(queue, prefetch=1)
+    for settle in (queue.accept, queue.release, queue.reject):
+        settle(one.consumer, [(2, 3)])
+        settle(other.consumer, [(1, 2)])
+    assert (list(one.held), list(other.held), queue.unacked) == (["a"], ["b"], 2)
+
+
+def test_a_range_may_be_much_longer_than_what_is_held_of_it() -> None:
+    rig = Rig()
+    queue = rig.declare()
+    rig.publish("a", "b", "c")
+    client = rig.consume(queue, prefetch=2)
+    assert queue.still_held(client.consumer, [(0, 2**63)]) == [(1, 3)]
+    queue.accept(client.consumer, [(2, 2**63)])
+    assert list(queue.entries) == [1, 3]
 
 
 def test_with_no_ack_a_message_is_gone_once_it_is_delivered() -> None:
@@ -124,7 +146,7 @@ def test_get_takes_the_head_for_whoever_asks() -> None:
     assert queue.unacked == 1
     assert rig.get(no_ack=True) is not None
     assert (queue.ready, queue.unacked) == (1, 1)
-    queue.release([entry])
+    queue.release("channel 1", [(1, 2)])
     assert bodies(queue) == ["a", "c"]
     assert (queue.counters.got, queue.counters.got_no_ack) == (1, 1)
 
@@ -228,7 +250,7 @@ def test_reading_gives_the_messages_of_a_range() -> None:
     queue = rig.declare()
     rig.publish("a", "b", "c")
     found: list[str] = []
-    queue.read(2, 9, 10, lambda result: found.extend(m.body.decode() for _, m in result))  # type: ignore[union-attr]
+    queue.read(2, 9, 10, lambda result: found.extend(row.message.body.decode() for row in result))  # type: ignore[union-attr]
     assert found == ["b", "c"]
 
 

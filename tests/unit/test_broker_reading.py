@@ -32,7 +32,7 @@ def slices(read: Read, run: Callable[[], object] = lambda: None) -> list[list[st
     found: list[list[str]] = []
     while True:
         part = once(read, run)
-        found.append([message.body.decode() for _, message in part.rows])
+        found.append([row.message.body.decode() for row in part.rows])
         if part.offsets is not None:
             assert len(part.offsets) == len(part.rows)
         if part.last:
@@ -70,7 +70,7 @@ def test_the_same_offsets_give_the_same_rows_until_they_are_retired() -> None:
     lease = leased(queue)
     for _ in range(2):
         part = once(LeaseRead(lease, 0, 3, 100))
-        assert [(entry.position, message.body, entry.redelivered) for entry, message in part.rows] == [
+        assert [(row.position, row.message.body, row.redelivered) for row in part.rows] == [
             (1, b"a", False), (2, b"b", False), (3, b"c", False)
         ]  # fmt: skip
     step(queue, RETIRE, upto=1)
@@ -178,7 +178,7 @@ def test_every_broker_in_step_gives_the_same_and_one_without_a_majority_nothing(
     cluster.run(8)
     with pytest.raises(NotHere, match="does not serve"):
         once(reads[0])
-    assert [message.body for _, message in once(reads[1]).rows] == [b"b"]
+    assert [row.message.body for row in once(reads[1]).rows] == [b"b"]
     heal()
 
 
@@ -190,7 +190,7 @@ def test_one_that_catches_up_says_that_it_lacks_bodies() -> None:
     cluster.until(lambda: len(a.member.replica.in_step) == 2)
     c = cluster.start(2)
     cluster.until(lambda: c.opened)
-    assert any(map(is_bodiless, c.queue().entries.values()))
+    assert any(is_bodiless(entry.message) for entry in c.queue().entries.values())
     with pytest.raises(NotHere, match="catches up"):
         once(of(c))
     assert slices(of(b)) == [["a"], ["b"]]

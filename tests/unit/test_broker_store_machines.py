@@ -12,20 +12,21 @@ from copy import deepcopy
 from typing import Any, ClassVar
 
 from broker_model import READY, Item, Model
-from broker_rig import Rig, message
+from broker_rig import Rig, held_of, message
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from test_broker_machines import Watched
 
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.tables import Table
 from coterie.broker.broker import Broker
 from coterie.broker.consumer import Consumer
+from coterie.broker.delivery import ranges_of
 from coterie.broker.entry import Entry
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
 from coterie.broker.settings import BrokerSettings
-from coterie.broker.store import LogStore, StoreSettings
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric
 from coterie.sim.node import Node
@@ -191,7 +192,8 @@ class DurableMachine(RuleBasedStateMachine):
                 getattr(self.model, how)(item)
         if how == "release":
             self.model.push_out()
-        getattr(self.queue, how)(entries)
+        for held in held_of(entries):
+            getattr(held.queue, how)(held.holder, held.ranges)
         self.queue.wake(consumer)
         self.note()
         if how == "accept" and items:
@@ -213,7 +215,7 @@ class DurableMachine(RuleBasedStateMachine):
         for entry in entries:
             self.model.release(self.item(entry.position), True)
         self.model.push_out()
-        self.queue.release(entries)
+        self.queue.release(consumer, ranges_of([entry.position for entry in entries]))
         self.rig.run()
         self.note()
 
@@ -250,7 +252,7 @@ class DurableMachine(RuleBasedStateMachine):
         self.rig.run(0.5)
         (result,) = results
         assert isinstance(result, list)
-        return {entry.position: message.body.decode() for entry, message in result}
+        return {row.position: row.message.body.decode() for row in result}
 
     def kept(self, state: State) -> list[dict[int, str]]:
         """What of it outlives the broker: all of that, or what then fits into the queue."""

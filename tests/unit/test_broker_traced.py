@@ -6,10 +6,10 @@ import pytest
 from amqp_rig import Client, Rig, publish_frames
 from broker_rig import Shelf
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.audit.queues import spans
 from coterie.broker.broker import Broker
-from coterie.broker.store import LogStore
+from coterie.broker.log_store import LogStore
 from coterie.broker.traced import pairs
 from coterie.sim.clock import World
 from coterie.sim.network import Fabric

@@ -16,10 +16,10 @@ def test_publishes_and_answers_take_effect_together() -> None:
     rig.publish("a", "b", "c")
     client = rig.consume(queue, prefetch=3)
     client.cancel()
-    accepted, rejected, requeued = client.take(["a"]), client.take(["b"]), client.take(["c"])
+    accepted, rejected, requeued = client.settle("a"), client.settle("b"), client.settle("c")
     done: list[bool] = []
     publishes = [Publish(message("d", key="r")), Publish(message("lost", key="nowhere"))]
-    rig.vhost.transaction(publishes, accepted, rejected, requeued, lambda: done.append(True))
+    rig.vhost.transaction(publishes, accepted, rejected, requeued, lambda _: done.append(True))
     assert done == [True]
     assert (bodies(queue), bodies(other)) == (["c"], ["d"])
     assert [publish.unroutable for publish in publishes] == [False, True]
@@ -35,7 +35,7 @@ def test_the_store_is_told_of_a_transaction_as_one_unit() -> None:
     client = rig.consume(queue)
     store.units.clear()
     batch = [Publish(message(body, key=key)) for body, key in (("c", "r"), ("d", "q"), ("e", "r"))]
-    rig.vhost.transaction(batch, client.take(["a"]), client.take(["b"]), [], lambda: None)
+    rig.vhost.transaction(batch, client.settle("a"), client.settle("b"), [], lambda _: None)
     assert store.units == [["+r:2", "+q:1", "-q:1", "-q:1"]]
 
 
@@ -49,7 +49,7 @@ def test_a_transaction_is_done_when_it_is_on_disk() -> None:
     store.sync()
     store.at_once = False
     done: list[bool] = []
-    rig.vhost.transaction([], client.take(["a"]), [], [], lambda: done.append(True))
+    rig.vhost.transaction([], client.settle("a"), [], [], lambda _: done.append(True))
     assert done == []
     store.sync()
     assert done == [True]
@@ -63,9 +63,9 @@ def test_a_transaction_of_which_a_queue_refuses_a_part_does_nothing_and_gives_ev
     client = rig.consume(queue, prefetch=3)
     client.cancel()
     batch = [Publish(message("x", key=key)) for key in ("q", "full", "full", "full")]
-    accepts, rejects, requeues = (client.take([body]) for body in ("a", "b", "c"))
+    accepts, rejects, requeues = (client.settle(body) for body in ("a", "b", "c"))
     done: list[bool] = []
-    rig.vhost.transaction(batch, accepts, rejects, requeues, lambda: done.append(True))
+    rig.vhost.transaction(batch, accepts, rejects, requeues, lambda _: done.append(True))
     assert [publish.refused for publish in batch] == [False, False, False, True]
     assert done == [True]
     assert (bodies(full), bodies(queue), queue.unacked) == ([], ["a", "b", "c"], 0)
@@ -78,7 +78,7 @@ def test_what_is_gone_already_does_not_hinder_a_transaction() -> None:
     client = rig.consume(queue, prefetch=2)
     rig.publish("a")
     rig.publish("b")
-    rig.vhost.transaction([], client.take(["a", "b"]), [], [], lambda: None)
+    rig.vhost.transaction([], client.settle("a", "b"), [], [], lambda _: None)
     assert not queue.entries
 
 
@@ -89,9 +89,9 @@ def test_a_transaction_that_fails_does_nothing_and_gives_everything_back() -> No
     queue = rig.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ring0"})
     rig.publish("a", "b", "c")
     client = rig.consume(queue)
-    answers = client.take(["a"]), client.take(["b"]), client.take(["c"])
+    answers = client.settle("a"), client.settle("b"), client.settle("c")
     with pytest.raises(ProtocolError, match="too many for one step"):
-        rig.vhost.transaction([Publish(message("d"))], *answers, lambda: None)
+        rig.vhost.transaction([Publish(message("d"))], *answers, lambda _: None)
     client.cancel()
     rig.run()
     assert bodies(queue) == ["a", "b", "c"]

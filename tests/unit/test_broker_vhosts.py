@@ -6,7 +6,7 @@ import pytest
 from broker_rig import Rig, Shelf, bodies, message, text
 from test_broker_policies import set_policy
 
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.tables import Table
 from coterie.broker.memory import ENTRY
 from coterie.broker.publish import Publish
 from coterie.broker.settings import BrokerSettings

@@ -7,7 +7,7 @@ import re
 import pytest
 from broker_rig import Rig, bodies
 
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.tables import Table
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import Binding
 from coterie.errors import ProtocolError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster_rig import Cluster
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
 from coterie.broker.specs import QueueSpec
@@ -267,8 +267,7 @@ def test_a_message_that_was_got_goes_back_when_its_getters_broker_dies() -> None
     cluster.settle()
     (got,) = answers
     assert isinstance(got, Got)
-    assert got.entry.message is not None
-    assert got.entry.message.body == b"one"
+    assert [message.body for message in got.delivery.messages] == [b"one"]
     cluster.check_alike()
     c.kill()
     cluster.until(lambda: len(a.member.replica.in_step) == 2)
@@ -300,9 +299,9 @@ def test_a_transaction_takes_effect_as_one_on_every_broker() -> None:
     client = b.consume("q", prefetch=1)
     cluster.settle()
     done: list[bool] = []
-    entry = client.held.pop("old")
+    taken = client.take("old")
     publishes = [Publish(make_message("", key, b"new", Properties(delivery_mode=2))) for key in ("q", "r")]
-    b.vhost.transaction(publishes, [entry], [], [], lambda: done.append(True))
+    b.vhost.transaction(publishes, [taken], [], [], lambda _: done.append(True))
     cluster.settle()
     assert done == [True]
     assert [body for _, body, _, _ in c.content("q")] == ["new"]
@@ -482,7 +481,7 @@ def test_what_is_gathered_goes_out_before_anything_that_was_asked_for_later() ->
     b.publish("three")
     got = [b.get() for _ in range(3)]
     cluster.settle()
-    bodies = [answer.entry.message.body for (answer,) in got if isinstance(answer, Got) and answer.entry.message]
+    bodies = [answer.delivery.messages[0].body for (answer,) in got if isinstance(answer, Got)]
     assert bodies == [b"one", b"two", b"three"]
 
 

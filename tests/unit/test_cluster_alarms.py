@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from cluster_rig import Cluster, Host
 
-from coterie.broker.store import LogStore, StoreSettings
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.cluster.states import State
 
 SMALL = StoreSettings(reserve_bytes=20_000, retry_interval=0.05, pending_max=4000, segment_bytes=6000)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from cluster_rig import Cluster, Host
 
+from coterie.broker.log_store import LogStore
 from coterie.broker.queue import Queue
 from coterie.broker.specs import QueueSpec
-from coterie.broker.store import LogStore
 from coterie.errors import ProtocolError
 
 

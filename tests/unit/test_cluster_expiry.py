@@ -14,7 +14,7 @@ from coterie.sim.runtime import SimRuntime
 def held(answers: list[object]) -> str | None:
     (answer,) = answers
     assert answer is None or isinstance(answer, Got)
-    return None if answer is None or answer.entry.message is None else answer.entry.message.body.decode()
+    return None if answer is None else answer.delivery.messages[0].body.decode()
 
 
 def three(dispatch: str = "credit") -> tuple[Cluster, Host, Host, Host]:

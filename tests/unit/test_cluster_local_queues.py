@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cluster_rig import Cluster, Host
 
-from coterie.amqp.codes import NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.codes import INTERNAL_ERROR, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
+from coterie.amqp.wire.tables import Table
+from coterie.broker import graveyard
 from coterie.broker.message import Message
 from coterie.broker.queue import Queue
 from coterie.broker.specs import Binding, QueueSpec
 from coterie.broker.vhost import Got
+from coterie.cluster import wire
 from coterie.cluster.catchup.snapshot import cut
 from coterie.errors import ProtocolError
 
@@ -149,10 +153,10 @@ def test_a_transaction_reaches_home_queues_and_others_at_once() -> None:
     a.publish("one")
     client = a.consume()
     cluster.settle()
-    (entry,) = client.take(["one"])
+    taken = client.take("one")
     done: list[str] = []
     a.vhost.transaction(
-        [a.made("two"), a.made("three", key="other")], [entry], [], [], lambda: done.append("committed")
+        [a.made("two"), a.made("three", key="other")], [taken], [], [], lambda _: done.append("committed")
     )
     cluster.settle()
     assert done == ["committed"]
@@ -161,7 +165,7 @@ def test_a_transaction_reaches_home_queues_and_others_at_once() -> None:
     cluster.settle()
     assert bodies(a) == []
     assert all(bodies(host, "other") == ["three"] for host in (a, b, c))
-    b.vhost.transaction([b.made("four"), b.made("five", key="other")], [], [], [], lambda: done.append("b"))
+    b.vhost.transaction([b.made("four"), b.made("five", key="other")], [], [], [], lambda _: done.append("b"))
     cluster.settle()
     assert done == ["committed", "b"]
     assert bodies(a) == ["four"]
@@ -372,12 +376,51 @@ def test_a_transaction_at_home_that_its_queue_refuses_is_refused_whole() -> None
     cluster.settle()
     made = [a.made("two"), a.made("three", key="other")]
     done: list[str] = []
-    a.vhost.transaction(made, [], [], [], lambda: done.append("answered"))
+    a.vhost.transaction(made, [], [], [], lambda _: done.append("answered"))
     cluster.settle()
     assert done == ["answered"]
     assert [publish.refused for publish in made] == [True, False]
     assert bodies(a) == ["one"]
     assert all(bodies(host, "other") == [] for host in (a, b, c))
+
+
+def test_a_transaction_of_which_the_part_at_home_fails_is_not_answered_as_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, a, b, c = started({**HOME, "x-dead-letter-exchange": ""})
+    a.declare("other")
+    a.publish("one", "two")
+    client = a.consume()
+    cluster.settle()
+
+    def make_letter(*args: object) -> Any:
+        raise AssertionError("a mistake")
+
+    monkeypatch.setattr(graveyard, "make_letter", make_letter)
+    answers: list[ProtocolError | None] = []
+    made = [a.made("three", key="other")]
+    a.vhost.transaction(made, [client.take("one")], [client.take("two")], [], answers.append)
+    cluster.settle()
+    assert [code(answer) for answer in answers] == [INTERNAL_ERROR]
+    assert all(bodies(host, "other") == ["three"] for host in (a, b, c))
+    assert client.seen == ["one", "two", "one", "two"]
+    client.accept()
+    cluster.settle()
+    assert bodies(a) == []
+
+
+def test_a_transaction_is_told_what_a_home_queue_refuses_that_was_filled_meanwhile() -> None:
+    cluster, a, b, c = started({**HOME, "x-max-length": 1, "x-overflow": "reject-publish"})
+    a.declare("other")
+    made = [a.made("one"), a.made("two", key="other")]
+    answers: list[ProtocolError | None] = []
+    a.vhost.transaction(made, [], [], [], answers.append)
+    a.publish("first")  # needs no event
+    cluster.settle()
+    assert answers == [None]
+    assert [publish.refused for publish in made] == [True, False]
+    assert bodies(a) == ["first"]
+    assert all(bodies(host, "other") == ["two"] for host in (a, b, c))
 
 
 def test_a_letter_that_a_full_home_queue_refuses_dies_once() -> None:
@@ -415,7 +458,7 @@ def test_limits_of_a_refusing_home_queue_do_not_undo_a_transaction_of_another_br
     a.publish("one")
     cluster.settle()
     done: list[str] = []
-    b.vhost.transaction([b.made("two"), b.made("three", key="other")], [], [], [], lambda: done.append("b"))
+    b.vhost.transaction([b.made("two"), b.made("three", key="other")], [], [], [], lambda _: done.append("b"))
     cluster.settle()
     assert done == ["b"]
     assert bodies(a) == ["one"]
@@ -489,7 +532,7 @@ def test_an_update_carries_its_wiring_and_home_and_not_its_messages(dispatch: st
     a.publish("one")
     client = a.consume(prefetch=1)
     cluster.settle()
-    assert cut(a.broker, a.member.applier).queues == []
+    assert cut(a.broker, a.member.applier, wire.VERSION).queues == []
     c.kill()
     cluster.until(lambda: len(a.member.replica.in_step) == 2)
     late = cluster.start(2)

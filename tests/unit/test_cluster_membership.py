@@ -104,6 +104,59 @@ def test_who_was_followed_is_waited_for_if_only_the_absent_can_tell() -> None:
     assert followed.source in (C, d)
 
 
+def kept(index: int, crashed: bool | None, *marks: tuple[int, int], live: bool = False) -> Status:
+    """`marks`: of the queues 1, 2, and so on."""
+    return replace(status(4, index, live), crashed=crashed, marks=dict(enumerate(marks, start=1)))
+
+
+def test_of_what_was_given_a_majority_knows_that_did_not_crash() -> None:
+    found = decide((A, B, C), {A: kept(10, False, (5, 2)), B: kept(9, False), C: kept(8, True, (600, 4))})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.given, found.marks) == (A, False, {1: (5, 2)})
+
+
+def test_if_too_many_crashed_or_are_not_there_anything_may_have_been_given() -> None:
+    """And what they gave has had positions."""
+    found = decide((A, B), {A: kept(10, False, (5, 2)), B: kept(9, True, (600, 4))})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.in_step, found.given, found.marks) == (A, (A,), True, {1: (600, 4)})
+    found = decide((A, B), {A: kept(10, False, live=True), B: kept(9, True, (600, 4))})
+    assert isinstance(found, Beginning)
+    assert (found.source, found.given) == (A, True)
+    found = decide((A, B), {A: kept(10, False), B: kept(9, False)})
+    assert isinstance(found, Beginning)
+    assert not found.given
+
+
+def test_one_whose_update_was_cut_off_knew_nothing_that_was_given_and_the_others_do_not() -> None:
+    statuses = {A: kept(10, False), B: replace(kept(10, False), updating=True)}
+    found = decide((A, B), statuses)
+    assert isinstance(found, Beginning)
+    assert not found.given
+
+
+def test_all_who_begin_ask_the_same_question_also_one_of_a_version_that_does_not_know_it() -> None:
+    statuses = {
+        A: replace(kept(10, False, (5, 2)), chain="00", content="x"),
+        B: replace(kept(10, None, (6, 1)), chain="00", content="x"),
+        C: kept(9, True, (600, 4)),
+    }
+    statuses[A] = replace(statuses[A], voters=("a", "b", "c", "d", "e"))
+    statuses[B] = replace(statuses[B], voters=("a", "b", "c", "d", "e"))
+    found = decide((A, B, C), statuses)
+    assert isinstance(found, Beginning)
+    assert (found.in_step, found.given, found.marks) == ((A, B), False, {1: (6, 2)})
+
+
+def test_whether_a_broker_crashed_is_told_and_may_be_unknown() -> None:
+    for crashed in (True, False, None):
+        said = kept(1, crashed)
+        assert Status.from_json(said.to_json()).crashed is crashed
+    old = said.to_json()
+    del old["crashed"]
+    assert Status.from_json(old).crashed is None
+
+
 D = Address("d", 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster_rig import Cluster, Host
 
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.tables import Table
 from coterie.broker.publish import Publish
 
 STRICT: Table = {"x-max-length": 180, "x-overflow": "reject-publish"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from amqp_rig import Client, Heard, Rig, publish_frames, quick_user
 from cluster_rig import Cluster, Host
 
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties
-from coterie.amqp.publishing import REPLY_TO
 from coterie.amqp.server import Server
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties
+from coterie.broker.specs import REPLY_TO
 from coterie.broker.users import Users, UserSettings
 from coterie.cluster.member import Member
 from coterie.group.channel import BufferFull

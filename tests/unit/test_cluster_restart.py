@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from cluster_rig import Cluster, Host
 
-from coterie.broker.store import LogStore
+from coterie.broker.log_store import LogStore
 from coterie.cluster.states import State
 
 BODIES = tuple(f"m{number}" for number in range(60))
@@ -26,9 +26,23 @@ def bodies(host: Host) -> list[str]:
     return [body for _, body, _, _ in host.content()]
 
 
+def flags(host: Host) -> list[bool]:
+    return [flag for _, _, _, flag in host.content()]
+
+
+def stop(cluster: Cluster, host: Host) -> None:
+    """Properly."""
+    stopped: list[bool] = []
+    host.runtime.spawn(host.member.close())
+    cluster.settle()
+    host.broker.stop(lambda: stopped.append(True))
+    cluster.until(lambda: bool(stopped))
+    host.kill()
+
+
 def updates(cluster: Cluster) -> list[str]:
     """Who was ever given another one's state."""
-    return [host.name for host in cluster.every if isinstance(host.store, LogStore) and host.store._generation]
+    return [host.name for host in cluster.every if isinstance(host.store, LogStore) and host.store.current.number]
 
 
 def while_updated(cluster: Cluster, host: Host, instant: Callable[[], bool]) -> None:
@@ -64,16 +78,92 @@ def test_after_a_proper_stop_of_all_what_nobody_saw_is_not_flagged() -> None:
     client = hosts[1].consume(prefetch=2)
     cluster.until(lambda: len(client.seen) == 2)
     for host in hosts:
-        stopped: list[bool] = []
-        host.runtime.spawn(host.member.close())
-        cluster.settle()
-        host.broker.stop(lambda stopped=stopped: stopped.append(True))  # type: ignore[misc]
-        cluster.until(lambda stopped=stopped: bool(stopped))  # type: ignore[misc]
-        host.kill()
+        stop(cluster, host)
     a, b, c = (cluster.start(number) for number in range(3))
     cluster.until(lambda: all(host.serves for host in (a, b, c)))
     cluster.check_alike()
-    assert [flag for _, _, _, flag in a.content()] == [True, True, False, False]
+    assert flags(a) == [True, True, False, False]
+
+
+def given_and_forgotten(cluster: Cluster) -> None:
+    """One stops properly; the others give a message to a client, and all that they know of it is lost: the disk of one
+    is full, and the other one does not come back."""
+    a, b, c = filled(cluster, BODIES[0])
+    b.node.platter.capacity = 1
+    a.publish(BODIES[1])
+    cluster.until(lambda: a.confirmed == [*BODIES[:2]])
+    stop(cluster, a)
+    cluster.until(lambda: len(c.member.replica.in_step) == 2)
+    client = c.consume(prefetch=1)
+    cluster.until(lambda: client.seen == [BODIES[0]])
+    for host in (b, c):
+        host.kill()
+    b.node.platter.capacity = None
+
+
+def test_what_was_given_by_those_who_lost_it_is_flagged_although_the_store_that_is_right_ended_properly() -> None:
+    cluster = Cluster(3)
+    given_and_forgotten(cluster)
+    a, b = (cluster.start(number) for number in range(2))
+    cluster.until(lambda: a.serves and b.serves)
+    cluster.check_alike()
+    assert flags(b) == [True, True]
+    for host in (a, b):
+        stop(cluster, host)  # each store knows it, too
+    a, b = (cluster.start(number) for number in range(2))
+    cluster.until(lambda: a.serves and b.serves)
+    assert flags(a) == [True, True]
+
+
+def test_that_a_broker_crashed_is_not_forgotten_when_it_stops_properly_before_it_was_in_step() -> None:
+    cluster = Cluster(3)
+    given_and_forgotten(cluster)
+    b = cluster.start(1)
+    cluster.run(1.0)
+    assert not b.opened
+    stop(cluster, b)
+    a, b = (cluster.start(number) for number in range(2))
+    cluster.until(lambda: a.serves and b.serves)
+    assert flags(a) == [True, True]
+
+
+def test_a_crash_of_one_flags_nothing_if_a_majority_knows_what_was_given() -> None:
+    cluster = Cluster(3)
+    a, b, c = filled(cluster, *BODIES[:2])
+    c.node.platter.capacity = 1
+    b.publish("more")
+    cluster.until(lambda: b.confirmed == ["more"])
+    c.kill()
+    c.node.platter.capacity = None
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
+    for host in (a, b):
+        stop(cluster, host)
+    a, b = (cluster.start(number) for number in range(2))
+    cluster.until(lambda: a.serves and b.serves)
+    c = cluster.start(2)
+    cluster.until(lambda: c.serves)
+    cluster.check_alike()
+    assert flags(c) == [False, False, False]
+
+
+def test_what_an_updated_broker_was_told_to_be_flagged_is_so_after_a_proper_stop() -> None:
+    cluster = Cluster(3)
+    a, b, c = filled(cluster, *BODIES[:2])
+    c.kill()
+    cluster.until(lambda: len(a.member.replica.in_step) == 2)
+    client = a.consume(prefetch=1)
+    cluster.until(lambda: client.seen == [BODIES[0]])
+    client.release()
+    client.cancel()
+    cluster.settle()
+    c = cluster.start(2)
+    cluster.until(lambda: c.serves)
+    assert flags(c) == [True, False]
+    for host in (a, b, c):
+        stop(cluster, host)
+    c = cluster.start(2)
+    cluster.run(1.0)
+    assert flags(c) == [True, False]
 
 
 def test_the_source_of_an_update_may_die_and_the_others_go_back_to_what_they_had() -> None:
@@ -160,7 +250,9 @@ def test_an_older_store_is_updated_while_the_others_serve_at_once() -> None:
     cluster.settle()
     for host in (a, b):
         host.kill()
-    a, b, c = (cluster.start(number) for number in range(3))
+    a, b = (cluster.start(number) for number in range(2))
+    cluster.until(lambda: a.channel.view.members == b.channel.view.members != (a.channel.local,))
+    c = cluster.start(2)
     cluster.until(lambda: all(host.serves for host in (a, b, c)))
     assert updates(cluster) == ["c"]
     assert bodies(c) == [*BODIES, "without c"]

@@ -131,25 +131,6 @@ def test_what_a_broker_does_not_tell_keeps_it_out_of_no_cluster() -> None:
     cluster.check_alike()
 
 
-@pytest.mark.parametrize("first", [0, 2])
-def test_where_one_cannot_compare_nobody_does_so_that_all_decide_alike(first: int) -> None:
-    cluster = Cluster(3)
-    a, b, c = cluster.started()
-    a.declare()
-    a.publish("kept")
-    cluster.until(lambda: a.confirmed == ["kept"])
-    for host in (a, b, c):
-        host.kill()
-    hosts = {}
-    for number in (first, 1, 2 - first):
-        if number == 2:
-            hosts[2] = old(cluster.start(2))
-        else:
-            hosts[number] = restarted(cluster, number, **{"broker.queues_max": 50 + number})
-    cluster.until(lambda: all(host.serves for host in hosts.values()))
-    cluster.check_alike()
-
-
 def test_another_dispatch_is_refused_whatever_else_is_not_told() -> None:
     cluster = Cluster(3)
     _, _, c = cluster.started()

@@ -16,21 +16,21 @@ from cluster_rig import Cluster, Host
 from cluster_state import difference, shared, state
 
 from coterie.broker.dispatch import Dispatcher
+from coterie.broker.following import steps
+from coterie.broker.following.followed_queue import Promote
 from coterie.broker.journal import Journal
 from coterie.broker.leases import Leases
+from coterie.broker.log_store import LogStore
+from coterie.broker.log_store.unit import Unit
 from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
 from coterie.broker.rotation import Rotation
 from coterie.broker.specs import FANOUT, TOPIC, Binding, ExchangeSpec, QueueSpec
-from coterie.broker.store import LogStore
-from coterie.broker.store.unit import Unit
 from coterie.broker.switchboard import Switchboard
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import Change
 from coterie.cluster.applier import Applier
 from coterie.cluster.consumers import Peer
-from coterie.replication import steps
-from coterie.replication.replica import Promote
 
 Event = Callable[[], None]
 STORE = ("enqueued", "acquired", "dequeued", "deleted", "save", "opened")
@@ -41,7 +41,7 @@ INSIDE = (
     (Rotation, "remove"), (Peer, "deliver"), (Peer, "hold"), (Peer, "free"), (Peer, "settled"), (Peer, "add"),
     (Peer, "drop"), (Leases, "hold"), (Leases, "_drop"), (Switchboard, "_save"), (Switchboard, "_changed"),
     (Switchboard, "_unlink"), (Vhost, "bury"), (Applier, "opened"), (Applier, "deleted"), (Unit, "save"),
-    (Unit, "enqueue"), (Unit, "dequeue"),
+    (Unit, "arrive"), (Unit, "leave"),
 )  # fmt: skip
 
 
@@ -183,11 +183,11 @@ class World:
     def transact(self) -> None:
         holding = [client for client in self.clients if client.held]
         client = self.rng.choice(holding or self.clients)
-        entries = client.take(sorted(client.held)) if client.held else []
+        taken = [client.take(body) for body in sorted(client.held)]
         host = client.host
         made = [host.made(f"t{self.number}", name) for name in self.rng.sample(self.names, 3)]
         self.number += 1
-        host.vhost.transaction(made, entries[:1], entries[1:2], entries[2:], nobody)
+        host.vhost.transaction(made, taken[:1], taken[1:2], taken[2:], nobody)
 
     def consume(self) -> None:
         name = self.rng.choice(self.names)

@@ -11,8 +11,8 @@ from amqp_rig import Client
 from cluster_rig import Cluster, Host
 from test_cluster_replies import Door
 
-from coterie.amqp.methods import METHODS
 from coterie.amqp.settings import AmqpSettings
+from coterie.amqp.wire.methods import METHODS
 
 WAYS = {
     "basic.cancel": (1, {"consumer_tag": "t"}),

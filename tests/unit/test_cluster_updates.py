@@ -15,7 +15,7 @@ def brokers(size: int) -> Cluster:
 
 
 def bodiless(host: Host, name: str = "q") -> list[int]:
-    return [entry.position for entry in host.queue(name).entries.values() if is_bodiless(entry)]
+    return [entry.position for entry in host.queue(name).entries.values() if is_bodiless(entry.message)]
 
 
 def newcomer(cluster: Cluster, number: int = 2) -> Host:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from cluster_rig import Cluster, Host
 
-from coterie.amqp.codes import INTERNAL_ERROR, PRECONDITION_FAILED
+from coterie.amqp.wire.codes import INTERNAL_ERROR, PRECONDITION_FAILED
 from coterie.broker import dead_letter, graveyard
+from coterie.broker.delivery import HeldRanges
+from coterie.broker.entry import Entry
 from coterie.broker.graveyard import Cascade
+from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
+from coterie.broker.specs import Binding, ExchangeSpec
 from coterie.broker.users import Users
+from coterie.broker.vhost import Got
 from coterie.cluster import wire
 from coterie.cluster.outbox import Asked
 from coterie.cluster.wire import Kind
@@ -188,14 +194,41 @@ def test_a_transaction_that_is_void_settles_and_publishes_nothing(monkeypatch: p
     client = b.consume("q")
     cluster.settle()
     letters_fail(monkeypatch)
-    done: list[None] = []
+    done: list[ProtocolError | None] = []
     publish = b.made("three", "other")
-    b.vhost.transaction([publish], client.take(["one"]), client.take(["two"]), [], lambda: done.append(None))
+    b.vhost.transaction([publish], [client.take("one")], [client.take("two")], [], done.append)
     cluster.settle()
-    assert done
+    assert [error and error.reply_code for error in done] == [INTERNAL_ERROR]
     assert publish.refused
     assert a.content("other") == []
     assert sorted(client.held) == ["one", "two"]  # again
+    goes_on(cluster, *hosts)
+
+
+def test_a_transaction_of_answers_alone_that_is_void_is_not_answered_as_if_it_had_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing was published that could be refused, and whoever used basic.get has no consumer that could be told."""
+    cluster = Cluster()
+    hosts = a, b, c = cluster.started()
+    dying(a)
+    a.publish("one", "two")
+    cluster.settle()
+    got: list[Got | ProtocolError | None] = []
+    for _ in range(2):
+        b.vhost.get("q", object(), False, got.append)
+    cluster.settle()
+    given = [found.delivery for found in got if isinstance(found, Got)]
+    first, second = (HeldRanges(each.queue, each.holder, each.ranges) for each in given)
+    letters_fail(monkeypatch)
+    done: list[ProtocolError | None] = []
+    b.vhost.transaction([], [first], [second], [], done.append)
+    cluster.settle()
+    assert [error and error.reply_code for error in done] == [INTERNAL_ERROR]
+    assert [body for _, body, _, _ in c.content("q")] == ["one", "two"]
+    client = c.consume("q")
+    cluster.settle()
+    assert client.seen == ["one", "two"]
     goes_on(cluster, *hosts)
 
 
@@ -346,6 +379,33 @@ def test_letters_that_would_go_round_for_ever_stop_nobody() -> None:
     client.accept("one")
     cluster.settle()
     assert a.member.voids.count == 2
+    goes_on(cluster, *hosts)
+
+
+def test_messages_that_expire_together_do_so_some_at_a_time_if_many_queues_get_the_letters() -> None:
+    cluster = Cluster()
+    hosts = a, b, c = cluster.started()
+    a.vhost.declare_exchange(ExchangeSpec("wide", "fanout"), False, lambda _: None)
+    for number in range(100):
+        a.declare(f"wide{number}", {"x-max-length": 1})
+    cluster.settle()
+    for number in range(100):
+        a.vhost.bind(Binding("wide", "queue", f"wide{number}", ""), lambda _: None)
+    a.declare("q", {"x-message-ttl": 1000, "x-dead-letter-exchange": "wide"})
+    cluster.settle()
+    b.publish(*(str(number) for number in range(500)))
+    cluster.settle()
+    steps: list[int] = []
+
+    class Steps(QueueObserver):
+        def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+            steps.append(len(entries))
+
+    c.queue("q").observers.append(Steps())
+    cluster.run(5.0)
+    assert steps == [200, 200, 100]
+    assert a.member.voids.count == 0
+    assert [host.queue("wide99").counters.enqueued for host in hosts] == [500] * 3
     goes_on(cluster, *hosts)
 
 

@@ -31,6 +31,9 @@ class Owner(History):
         super().__init__()
         self.live_offsets: dict[Place, list[Range]] = {}
 
+    def merging(self, after: Place, upto: Place) -> None:
+        pass
+
     def live_bytes(self, after: Place, upto: Place) -> int:
         """A record whose messages are not all live counts a fifth."""
         records = [record for record in self.records.values() if after < record.place <= upto]

@@ -15,6 +15,7 @@ from coterie.amqp.delivering import Frames
 from coterie.broker.columns import KnownRoutes, PublishEvent
 from coterie.broker.columns.frames import KEPT_MAX, ConsumerFrames, get_ok, returned
 from coterie.broker.columns.remnant import cut
+from coterie.broker.delivery import Delivery
 from coterie.broker.entry import Entry
 from coterie.broker.queue import Queue
 from coterie.runtime.base import Buffer
@@ -29,7 +30,7 @@ def today(sent: Sequence[Sent], first_tag: int, redelivered: set[int], first: in
         entry.redelivered = at in redelivered
         entries.append(entry)
     out: list[bytes] = []
-    Frames(CHANNEL, frame_max).deliver(tag, {}, first_tag, entries, out)
+    Frames(CHANNEL, frame_max).deliver(tag, {}, first_tag, Delivery.of(cast(Queue, None), None, entries), out)
     return b"".join(out)
 
 
@@ -86,7 +87,7 @@ def test_what_is_got_and_returned_is_byte_for_byte_the_same(
         entry.redelivered = redelivered
         old: list[bytes] = []
         new: list[Buffer] = []
-        frames.get_ok(9, entry, left, old)
+        frames.get_ok(9, Delivery.of(entry.queue, None, [entry]), left, old)
         frames.returned(as_message(each), 312, "NO_ROUTE", old)
         get_ok(event, at, CHANNEL, frame_max, 9, redelivered, left, new)
         returned(event, at, CHANNEL, frame_max, 312, "NO_ROUTE", new)

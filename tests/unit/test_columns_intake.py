@@ -10,13 +10,14 @@ from amqp_rig import frame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.amqp.codes import ACCESS_REFUSED, FRAME_BODY, FRAME_HEADER, FRAME_METHOD
-from coterie.amqp.framing import FrameHandler, FrameReader, Repeat
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import Properties, decode, encode
 from coterie.amqp.publishing import Inbound
+from coterie.amqp.wire.codes import ACCESS_REFUSED, FRAME_BODY, FRAME_HEADER, FRAME_METHOD
+from coterie.amqp.wire.framing import FrameHandler, FrameReader, Repeat
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import Properties, decode, encode
 from coterie.broker.columns import EventBuilder, PublishEvent, Route
-from coterie.broker.columns.intake import KNOWN_MAX, REPLY_TO, Intake
+from coterie.broker.columns.intake import KNOWN_MAX, Intake
+from coterie.broker.specs import REPLY_TO
 from coterie.errors import ProtocolError
 
 MESSAGE_MAX = 1000
@@ -137,12 +138,12 @@ def test_what_comes_in_is_what_came_in_before(messages: list[bytes], data: st.Da
     stream = b"".join(messages)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=4)))
     pieces = [stream[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    rig, before = Rig(), Inbound(MESSAGE_MAX, USER, check)
+    rig, before = Rig(), Inbound(MESSAGE_MAX, USER, check, lambda route, kept: 1)
     rig.intake.replies_to("reply.1")
     before.replies_to("reply.1")
     error, error_before = Channel(rig.intake).feed(*pieces), Channel(before).feed(*pieces)
     assert (str(error), getattr(error, "reply_code", 0)) == (str(error_before), getattr(error_before, "reply_code", 0))
-    sent, _ = before.take()
+    sent, _, _ = before.take()
     event, _ = rig.builder.take()
     assert (event.count if event is not None else 0) == len(sent)
     for at, publish in enumerate(sent):

@@ -14,9 +14,9 @@ from broker_rig import Rig, Shelf
 from cluster_rig import Cluster, Host
 
 from coterie.broker.broker import Broker
+from coterie.broker.log_store import LogStore
 from coterie.broker.queue import Queue
 from coterie.broker.records import key_of
-from coterie.broker.store import LogStore
 from coterie.sim.clock import World
 from coterie.sim.disk import _File
 from coterie.sim.network import Fabric

@@ -15,6 +15,7 @@ from queue_state_old import UNCOUNTED, OldQueue
 from queue_state_rig import Brokers, arrival, positions_in
 
 from coterie.broker.limits import Limits
+from coterie.broker.ranges import PositionSet
 from coterie.broker.state import (
     QueueConfig,
     QueueLimits,
@@ -360,13 +361,15 @@ class Pair:
 
     def shape(self) -> dict[str, Any]:
         queue = self.new.queue
-        held: dict[str, list[str]] = {}
+        held: dict[str, PositionSet] = {}
         offsets: dict[int, str] = {}
         for holder in queue.holders.values():
             kind = holder.kind.name.lower()
             if holder.held:
-                name = kind if holder.lease is not None else f"{kind} {holder.number}"
-                held.setdefault(name, []).extend(self.bodies_of(holder.held))
+                number = "" if holder.lease is not None else holder.number
+                if holder.kind is HolderKind.GETTER:  # entries know one for each peer
+                    number = f"of {holder.peer}"
+                held.setdefault(f"{kind} {number}", PositionSet()).add_all(holder.held)
             if holder.lease is not None:
                 for piece in holder.lease.pieces:
                     for at in range(piece.stop - piece.first):
@@ -376,7 +379,7 @@ class Pair:
         counters = {count.name.lower(): queue.counts[count] for count in Count}
         return {
             "ready": [body for lane in queue.in_order() for body in self.bodies_of(lane)],
-            "held": {name: sorted(bodies) for name, bodies in held.items()},
+            "held": {name: sorted(self.bodies_of(positions)) for name, positions in held.items()},
             "flagged": sorted(self.body(at) for at in live if queue.deliveries.get(at)),
             "deliveries": {self.body(at): queue.deliveries.get(at) + (at not in queue.ready) for at in live},
             "bytes": (queue.ready.count, queue.ready_bytes, queue.bytes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_rig import Rig
 
-from coterie.replication.feed import Feed
+from coterie.site_replication.feed import Feed
 
 FAR = 1 << 60
 
@@ -16,8 +16,8 @@ def test_a_gap_in_the_positions_is_passed_in_two_steps() -> None:
     queue.next_position = FAR
     rig.publish("b", "c")
     feed = Feed(queue, "life", lambda: None)
-    steps = [[entry.position for entry in feed.walk(1000)] for _ in range(3)]
-    assert steps == [[1], [], [FAR, FAR + 1]]
+    steps = [feed.walk(1000) for _ in range(3)]
+    assert steps == [[(1, 2)], [], [(FAR, FAR + 2)]]
     assert not feed.has_more
 
 

@@ -12,8 +12,8 @@ from broker_rig import Rig
 from coterie.config import load_config
 from coterie.errors import UserError
 from coterie.node.node import _check_certificates
-from coterie.replication.links import Links
-from coterie.replication.settings import ReplicationSettings
+from coterie.site_replication.links import Links
+from coterie.site_replication.settings import ReplicationSettings
 
 SECRET = "link-secret"
 

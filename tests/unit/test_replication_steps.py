@@ -7,13 +7,13 @@ import random
 import pytest
 from broker_rig import Rig, message
 
+from coterie.broker.following import steps
+from coterie.broker.following.followed_queue import Replica
+from coterie.broker.following.ranges import Ranges, ranges_of
+from coterie.broker.following.steps import Answer
 from coterie.broker.message import Message
+from coterie.broker.message_codec import Malformed, Routes
 from coterie.broker.vhost import Vhost
-from coterie.cluster.wire import Malformed, Routes
-from coterie.replication import steps
-from coterie.replication.ranges import Ranges, ranges_of
-from coterie.replication.replica import Replica
-from coterie.replication.steps import Answer
 
 
 class Source:
@@ -129,8 +129,8 @@ def test_a_queue_that_is_not_to_be_replicated_follows_nobody(source: Source, arg
 
 
 def test_a_long_queue_is_told_page_by_page(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.replication.replica.PAGE_RANGES", 3)
-    monkeypatch.setattr("coterie.replication.replica.PAGE_POSITIONS", 7)
+    monkeypatch.setattr("coterie.broker.following.followed_queue.PAGE_RANGES", 3)
+    monkeypatch.setattr("coterie.broker.following.followed_queue.PAGE_POSITIONS", 7)
     source.begin()
     positions = (1, 2, 3, 5, 7, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30)
     source.enqueue(*positions)

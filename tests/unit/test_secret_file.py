@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from coterie.cli import main
 from coterie.cli.up_cluster import LocalCluster
 from coterie.errors import UserError
-from coterie.secret_file import make_secret_file, read_secret_file
+from coterie.secret_file import check_private, make_secret_file, read_secret_file
 
 
 def up(folder: Path) -> LocalCluster:
@@ -85,6 +86,18 @@ def test_a_cluster_that_is_started_again_has_the_secret_that_it_had(tmp_path: Pa
     (folder / "secret").chmod(0o644)
     with pytest.raises(UserError, match=f"others can read it: chmod 600 {folder}/secret"):
         up(folder)
+
+
+@pytest.mark.parametrize(("owner", "fine"), [(os.geteuid(), True), (0, True), (os.geteuid() + 1, False)])
+def test_a_secret_that_somebody_else_has_made_is_refused(tmp_path: Path, owner: int, fine: bool) -> None:
+    """Who may write to the folder may put one there that it knows."""
+    file = tmp_path / "secret"
+    found = os.stat_result((stat.S_IFREG | 0o600, 1, 1, 1, owner, 0, 65, 0, 0, 0))
+    if fine:
+        check_private(found, file, "secret_file")
+    else:
+        with pytest.raises(UserError, match=f"secret_file: {file}: it is another user's: chown it"):
+            check_private(found, file, "secret_file")
 
 
 def test_a_secret_of_the_environment_is_that_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

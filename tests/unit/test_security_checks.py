@@ -40,8 +40,8 @@ from coterie.node.security_facts import (
     with_guesses,
 )
 from coterie.node.settings import ListenSettings
-from coterie.replication.settings import ReplicationSettings
 from coterie.secret_file import read_secret_file
+from coterie.site_replication.settings import ReplicationSettings
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SAFE = Facts(NOW, accounts=())

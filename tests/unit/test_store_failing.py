@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 from store_rig import SMALL, Host, Line, body
-from test_store_compaction import QUIET, fill, names, on_disk, settle
+from test_store_merging import QUIET, fill, settle
 
 from coterie.broker.entry import Entry
-from coterie.broker.store import StoreSettings
-from coterie.broker.store.format import HEADER_SIZE
+from coterie.broker.log_store import StoreSettings
+from coterie.broker.log_store.index import EPOCH
+from coterie.log.place import Place
 
 ONE = replace(SMALL, segment_bytes=1 << 20)
 """Everything is in one segment for each start of the node."""
@@ -19,8 +20,7 @@ ONE = replace(SMALL, segment_bytes=1 << 20)
 
 def give_up(host: Host, line: Line, count: int) -> tuple[str, bytes]:
     """The active segment fails to sync what is written to it now, and is given up; gives its name, and what it had."""
-    (active,) = [segment for segment in host.store.index.segments if not segment.sealed]
-    path = f"store/{active.name}"
+    path = f"log/{host.store.current.log.segments.list[-1].file}"
     host.disk.sync_fails = lambda name: name == path
     line.fill(line.next_position, count)
     host.store.when_synced(host.store.written(), lambda: None)
@@ -77,27 +77,7 @@ def test_a_segment_stays_as_long_as_its_header_tells_where_another_one_ends() ->
     assert host.bodies(line) == {n: body("q", n) for n in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("begun", [0, HEADER_SIZE // 2])
-def test_a_segment_that_was_hardly_begun_leaves_the_one_before_as_the_last(begun: int) -> None:
-    """It was given up with an unfinished record at its end, and power was lost before the next one had its header."""
-    host = Host(settings=ONE)
-    line = Line(host.store)
-    line.fill(1, 3)
-    host.sync()
-    (name,) = names(host)
-    file = host.node.platter.files[f"store/{name}"]
-    file.data += file.data[HEADER_SIZE:-7]
-    end = len(file.data) - 20
-    del file.data[end:]
-    file.safe = bytes(file.data)
-    follower = bytes(file.data[:begun])
-    host.node.platter.files[f"store/{name.replace('1', '2')}"] = type(file)(bytearray(follower), follower)
-    for _ in range(2):
-        assert host.crash(line).damage == []
-        assert host.bodies(line) == {n: body("q", n) for n in (1, 2, 3)}
-
-
-def test_a_segment_of_which_nothing_is_synced_is_gone_before_the_next_one_is_begun() -> None:
+def test_a_disk_that_neither_syncs_nor_removes_is_not_filled_with_what_it_was_given_in_vain() -> None:
     host = Host(settings=ONE)
     line = Line(host.store)
     line.fill(1, 3)
@@ -106,17 +86,14 @@ def test_a_segment_of_which_nothing_is_synced_is_gone_before_the_next_one_is_beg
     host.disk.remove_fails = lambda name: True
     line.fill(4, 3)
     host.store.when_synced(host.store.written(), lambda: None)
-    host.run(5)
-    assert len(on_disk(host)) == 2, "the first one, and one that can neither be synced nor removed"
-    host.disk.sync_fails = lambda name: False
-    host.run(5)
-    assert len(on_disk(host)) == 2
+    host.run(100)
+    assert len(host.files) <= 12
     assert host.alarms == [True]
-    host.disk.remove_fails = lambda name: False
+    host.disk.sync_fails = host.disk.remove_fails = lambda name: False
     host.sync()
     settle(host)
     assert host.alarms == [True, False]
-    assert len(on_disk(host)) <= 2
+    assert len(host.files) <= 5
     assert host.crash(line).damage == []
     assert host.bodies(line) == {n: body("q", n) for n in range(1, 7)}
 
@@ -126,9 +103,11 @@ def prepared(settings: StoreSettings = QUIET) -> tuple[Host, Line, list[Entry], 
     host = Host(settings=settings)
     line = Line(host.store)
     stay, go = fill(host, line, 60), fill(host, line, 60)
-    place = host.store.index.find(go[40].stored)
-    assert place is not None
-    return host, line, stay, go, f"store/{place.segment.name}"
+    found = host.store.index.find(go[40].stored, go[40].position)
+    assert found is not None
+    segment = host.store.current.log.segments.holder(Place(EPOCH, found[0]))
+    assert segment is not None
+    return host, line, stay, go, f"log/{segment.file}"
 
 
 def emptied(host: Host, line: Line, go: list[Entry]) -> None:
@@ -173,18 +152,3 @@ def test_a_renaming_that_was_reported_as_failed_and_happened_brings_nothing_back
     emptied(host, line, rest)
     host.crash(line)
     assert list(line.entries) == [entry.position for entry in stay]
-
-
-@pytest.mark.parametrize("reserve", [0, 1000])
-def test_a_segment_that_cannot_be_closed_blocks_nobody_once_the_disk_is_well(reserve: int) -> None:
-    """All of it was synced before: there is nothing left that would show that the disk takes data again."""
-    host = Host(settings=replace(SMALL, reserve_bytes=reserve))
-    line, writer = Line(host.store), host.store.writer
-    while not writer.blocked:
-        line.fill(line.next_position, 1)
-        host.disk.sync_fails = lambda name: writer.synced == writer.written  # all is safe: it is to be closed
-        host.store.when_synced(host.store.written(), lambda: None)
-        host.run(0.05)
-    host.disk.sync_fails = lambda name: False
-    host.run(10)
-    assert not writer.blocked

@@ -14,10 +14,10 @@ from store_rig import Line, body, persistent
 from store_writer import opened
 
 from coterie.broker.broker import Broker
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.message import make_message
 from coterie.broker.queue import Queue
 from coterie.broker.specs import QueueSpec
-from coterie.broker.store import LogStore, StoreSettings
 from coterie.runtime.aio import AioRuntime, run
 
 WRITER = Path(__file__).with_name("store_writer.py")
@@ -71,7 +71,7 @@ def test_a_writer_that_is_killed_again_and_again_loses_nothing_that_was_safe(tmp
         safe, gone = kill_after(tmp_path, lines)
         run(check(safe, gone))
     assert gone > 0
-    assert len(list((tmp_path / "store").iterdir())) < 12, "compaction went on"
+    assert len(list((tmp_path / "log").iterdir())) < 25, "compaction went on"
 
 
 def test_messages_of_all_sizes_are_the_same_after_they_were_paged_out(tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ def test_a_broker_has_its_durable_queues_and_their_persistent_messages_after_a_r
     async def before(broker: Broker) -> None:
         queue = await declare(broker, "orders")
         queue.enqueue([persistent(b"%d" % n) for n in range(5)] + [make_message("", "orders", b"transient")])
-        entry = queue.get("somebody")
-        assert entry is not None
-        queue.accept([entry])
-        entry = queue.get("somebody")  # delivered, and never accepted
+        found = queue.get("somebody")
+        assert found is not None
+        queue.accept("somebody", found.ranges)
+        found = queue.get("somebody")  # delivered, and never accepted
         other = await declare(broker, "short-lived")
         other.enqueue([persistent(b"gone with its queue")])
         vhost = broker.vhost("/")
@@ -136,11 +136,10 @@ def test_a_broker_has_its_durable_queues_and_their_persistent_messages_after_a_r
         got = []
         while True:
             await outcome(lambda done: queue.pager.bring(done))
-            entry = queue.get("somebody")
-            if entry is None:
+            found = queue.get("somebody")
+            if found is None:
                 break
-            assert entry.message is not None
-            got.append((entry.position, bytes(entry.message.body), entry.redelivered))
+            got += [(position, bytes(message.body), flag) for position, message, flag in found.rows()]
         assert [(position, content) for position, content, _ in got] == [(n + 1, b"%d" % n) for n in range(1, 5)]
         assert got[0][2], "it may have been delivered before"
         if proper:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from store_rig import SMALL, Host, Line, body, persistent
 
-from coterie.broker.store import StoreSettings
+from coterie.broker.log_store import StoreSettings
 
 RESERVE = replace(SMALL, reserve_bytes=3000, segment_bytes=1 << 20)
 
@@ -78,24 +78,24 @@ def test_the_reserve_lets_acks_through_and_publishers_wait_until_it_is_there_aga
     entries = line.fill(1, 20)
     host.sync()
     host.run(1)
-    assert len(host.files["store/reserve"]) == 3000
+    assert len(host.files["log.reserve"]) == 3000
     fill_disk(host)
     line.take(entries[:10])
     host.sync()  # it does, although the disk is full
     assert host.alarms == [True]
     host.run(5)
     assert host.alarms == [True], "there is room, but not enough for the reserve"
-    assert "store/reserve" not in host.files
+    assert "log.reserve" not in host.files
     free_disk(host)
     host.run(3)
     assert host.alarms == [True, False]
-    assert len(host.files["store/reserve"]) == 3000
+    assert len(host.files["log.reserve"]) == 3000
     host.crash(line)
     assert list(line.entries) == list(range(11, 21))
 
 
 def test_consumers_that_empty_a_full_disk_make_room_for_publishers() -> None:
-    host = Host(settings=replace(SMALL, reserve_bytes=3000))
+    host = Host(settings=replace(SMALL, reserve_bytes=6000))
     line = Line(host.store)
     for _ in range(30):
         line.fill(line.next_position, 10)
@@ -150,7 +150,7 @@ def test_what_a_failed_sync_may_have_lost_is_written_to_another_segment() -> Non
     line = Line(host.store)
     line.fill(1, 3)
     host.sync()
-    (broken,) = [segment.name for segment in host.store.index.segments]
+    (broken,) = [segment.file for segment in host.store.current.log.segments.list]
     host.disk.sync_fails = lambda name: name.endswith(broken)
     line.fill(4, 3)
     line.take([line.entries[2]])
@@ -191,7 +191,7 @@ def test_a_shared_message_that_had_to_be_written_again_is_forgotten_once_all_its
         line.take(list(line.entries.values()))
     host.sync()
     assert host.store.stats()["messages"] == 0
-    assert (host.store.index.refers, host.store.index.shared, host.store.index.orphans) == ({}, {}, {})
+    assert host.store.index.needed.memory == 0
 
 
 def test_a_file_that_was_given_up_may_still_hold_what_was_written_again_and_it_counts_once() -> None:
@@ -199,16 +199,15 @@ def test_a_file_that_was_given_up_may_still_hold_what_was_written_again_and_it_c
     line = Line(host.store)
     line.fill(1, 3)
     host.sync()
-    (name,) = [segment.name for segment in host.store.index.segments]
+    (name,) = [segment.file for segment in host.store.current.log.segments.list]
     host.disk.sync_fails = lambda other: other.endswith(name)
     line.fill(4, 3)
     line.take([line.entries[5]])
     host.store.when_synced(host.store.written(), lambda: None)
     host.run(0.5)
-    whole = host.files[f"store/{name}"]
+    whole = host.files[f"log/{name}"]
     host.sync()
-    file = host.node.platter.files[f"store/{name}"]
-    assert len(file.data) < len(whole)
+    file = host.node.platter.files[f"log/{name}"]
     file.data[:], file.safe = whole, whole  # the disk did not forget it after all
     found = host.crash(line)
     assert found.damage == []
@@ -229,7 +228,7 @@ def test_the_first_segment_of_a_start_may_fail_to_sync_too(times: int) -> None:
         return failures >= 0
 
     host.node.crash()
-    host.sync_fails = lambda name: not name.endswith("-0000000001.0.log") and fails(name)
+    host.sync_fails = lambda name: not name.endswith((".tmp", "-0000000001.0.seg")) and fails(name)
     host.boot()
     line.restore(host.store, host.found)
     assert host.alarms == [True]

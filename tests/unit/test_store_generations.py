@@ -56,9 +56,9 @@ def test_until_the_new_one_is_whole_the_next_start_finds_the_old_one() -> None:
     renewed(host)
     host.sync()
     assert host.store.keeps_old
-    assert folders(host) == {"store", "store.1"}
+    assert folders(host) == {"log", "log.1"}
     assert what(host.crash()) == "old"
-    assert folders(host) == {"store"}
+    assert folders(host) == {"log"}
 
 
 def test_once_it_is_whole_the_old_one_goes() -> None:
@@ -68,7 +68,7 @@ def test_once_it_is_whole_the_old_one_goes() -> None:
     completed(host)
     host.run(1)
     assert not host.store.keeps_old
-    assert folders(host) == {"store.1"}
+    assert folders(host) == {"log.1"}
     assert what(host.crash(line)) == "new"
     assert host.bodies(line) == {n: body("new", n) for n in range(1, NEW + 1)}
     line.fill(line.next_position, 3)
@@ -91,7 +91,7 @@ def test_it_can_be_gone_back_to_without_a_restart() -> None:
     assert host.bodies(line) == {n: body("old", n) for n in range(1, OLD + 2)}
     line.fill(line.next_position, 1)
     host.sync()
-    assert folders(host) == {"store"}
+    assert folders(host) == {"log"}
     assert len(next(entries for _, entries in host.crash().queues.values())) == OLD + 2
 
 
@@ -235,7 +235,7 @@ def test_one_that_is_gone_back_from_while_its_last_sync_is_under_way_does_not_be
     assert found.records["thing", "k"] == {"is": "old"}
     host.run(1)
     assert not done
-    assert folders(host) == {"store"}
+    assert folders(host) == {"log"}
 
 
 @pytest.mark.parametrize("steps", range(12))

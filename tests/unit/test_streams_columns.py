@@ -8,18 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from broker_rig import Rig, message
+from broker_rig import message
 
-from coterie.amqp.properties import Properties
-from coterie.broker.entry import Entry
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.message import Message
+from coterie.broker.rows import Row
 from coterie.streams import columns
 from coterie.streams.columns import Batch, NoFrame, batch_of, encode_end, encode_error, encode_rows, read_frame
 
 
-def rows(*messages: Message, first: int = 1) -> list[tuple[Entry, Message]]:
-    queue = Rig().declare()
-    return [(Entry(first + at, each, queue, len(each.body)), each) for at, each in enumerate(messages)]
+def rows(*messages: Message, first: int = 1) -> list[Row]:
+    return [Row(position, each, False, "ready") for position, each in enumerate(messages, first)]
 
 
 def frames(data: bytes) -> list[columns.Frame]:
@@ -37,7 +36,7 @@ def frames(data: bytes) -> list[columns.Frame]:
     return found
 
 
-def batch(given: list[tuple[Entry, Message]], offsets: Sequence[int] | None = None) -> Batch:
+def batch(given: list[Row], offsets: Sequence[int] | None = None) -> Batch:
     ((kind, said, data),) = frames(encode_rows(given, offsets))
     assert kind == columns.BATCH
     return batch_of(said, data)
@@ -50,7 +49,7 @@ def test_what_is_written_is_read_again() -> None:
         message("drei ÄÖ", "amq.topic", "a.b", message_id="1", headers={"n": 1}),
         first=2**40,
     )
-    given[2][0].redelivered = True
+    given[2] = given[2]._replace(redelivered=True)
     found = batch(given, [7, 8, 11])
     assert found.rows == 3
     assert [*found.position] == [2**40, 2**40 + 1, 2**40 + 2]
@@ -59,15 +58,15 @@ def test_what_is_written_is_read_again() -> None:
     assert found.bodies() == [b"one", b"", "drei ÄÖ".encode()]
     assert found.exchanges() == ["amq.topic", "", "amq.topic"]
     assert found.routing_keys() == ["a.b", "q", "a.b"]
-    assert found.properties() == [each.properties() for _, each in given]
-    assert found.size == sum(len(each.body) for _, each in given)
+    assert found.properties() == [row.message.properties() for row in given]
+    assert found.size == sum(len(row.message.body) for row in given)
     assert len(found.buffers["route.key.offsets"]) == len(found.buffers["header.offsets"]) == 4 * 3  # two of each
 
 
 def test_a_browse_has_no_offsets_and_many_flags_are_packed() -> None:
     given = rows(*(message(str(n)) for n in range(100)))
     for n in range(0, 100, 3):
-        given[n][0].redelivered = True
+        given[n] = given[n]._replace(redelivered=True)
     found = batch(given)
     assert not found.offset
     assert found.redelivered == [n % 3 == 0 for n in range(100)]
@@ -108,7 +107,7 @@ def test_what_describes_no_batch_is_refused(said: dict[str, Any]) -> None:
 
 def test_arrow_arrays_are_made_of_the_buffers() -> None:
     given = rows(message("one", "x", "k1"), message("three", "x", "k2"), message("", "x", "k1"))
-    given[1][0].redelivered = True
+    given[1] = given[1]._replace(redelivered=True)
     found = batch(given, [0, 1, 2])
     buffers = {name: pa.py_buffer(data) for name, data in found.buffers.items()}
     fixed = {"position": pa.int64(), "offset": pa.int64(), "redelivered": pa.bool_(), "route": pa.int32()}

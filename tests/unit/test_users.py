@@ -9,8 +9,8 @@ import time
 import pytest
 
 from coterie.addresses import is_loopback
-from coterie.amqp.codes import ACCESS_REFUSED
-from coterie.amqp.tables import encode_table
+from coterie.amqp.wire.codes import ACCESS_REFUSED
+from coterie.amqp.wire.tables import encode_table
 from coterie.broker.attempts import KEPT_MAX, WAITING_OF_ONE, Attempts
 from coterie.broker.passwords import NOTHING, Hash, fits_slowly, given
 from coterie.broker.storage import NullStore, Record

@@ -14,23 +14,23 @@ from broker_rig import Rig, message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.amqp.properties import Properties
 from coterie.amqp.publishing import Inbound
-from coterie.amqp.tables import NESTING_MAX, FarMoment, RawText, Table, encode_table, skip_table
+from coterie.amqp.wire.properties import Properties
+from coterie.amqp.wire.tables import NESTING_MAX, FarMoment, RawText, Table, encode_table, skip_table
 from coterie.broker import records, validation
 from coterie.broker.arguments import EXCHANGE_CHECKS, QUEUE_CHECKS
 from coterie.broker.dead_letter import make_letter
+from coterie.broker.following import steps
 from coterie.broker.leases import LeaseStep
 from coterie.broker.message import Message, make_message
+from coterie.broker.message_codec import Malformed, Routes
 from coterie.broker.observer import Reason
 from coterie.broker.policy import Policy
 from coterie.broker.specs import Binding, QueueSpec
 from coterie.broker.users import Users, UserSettings
 from coterie.broker.wiring import Bind, DeclareExchange, DeclareQueue
-from coterie.cluster.wire import Malformed, Routes
 from coterie.console.import_check import Checker
 from coterie.errors import ProtocolError, UserError
-from coterie.replication import steps
 from coterie.sim.hostile import Hostile, complaints
 
 anything = st.recursive(
@@ -151,7 +151,7 @@ def test_a_queue_that_was_let_in_takes_messages_and_buries_them(given_arguments:
     for entry in [*queue.entries.values()]:
         queue.lanes.pull([entry])
         queue.lease([entry], rig)
-        queue.reject([entry])
+        queue.reject(rig, [(entry.position, entry.position + 1)])
     assert queue.counters.unwritable == 0
 
 
@@ -291,7 +291,7 @@ def test_a_header_that_makes_no_sense_and_is_there_all_the_same_does_no_harm() -
 @pytest.mark.parametrize("value", ["b", 1, {"a": 1}, None, True])
 @pytest.mark.parametrize("name", ["CC", "BCC"])
 def test_further_routing_keys_are_a_list(name: str, value: Any) -> None:
-    inbound = Inbound(1000, "me", lambda exchange, key: None)
+    inbound = Inbound(1000, "me", lambda exchange, key: None, lambda route, kept: 1)
     publish = bytes.fromhex("003c0028 0000 00 01") + b"q" + b"\0"
     header = make_message("", "q", b"x", Properties(headers={name: value})).header
     with pytest.raises(ProtocolError, match=f"invalid message: header '{name}' must be an array, not a ") as found:

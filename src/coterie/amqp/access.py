@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from coterie.amqp.codes import ACCESS_REFUSED
+from coterie.amqp.wire.codes import ACCESS_REFUSED
 from coterie.broker.users import User
 from coterie.broker.vhost import Vhost
 from coterie.errors import ProtocolError

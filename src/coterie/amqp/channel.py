@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from coterie.amqp import messages, transactions, wiring
-from coterie.amqp.codes import (
+from coterie.amqp.deliveries import Deliveries, Settled, held_ranges
+from coterie.amqp.delivering import Frames
+from coterie.amqp.outbox import CHUNK
+from coterie.amqp.publishing import CHEAP, Confirms, Inbound, Kept, Route
+from coterie.amqp.replies import Replies
+from coterie.amqp.subscription import Subscription
+from coterie.amqp.traffic import Traffic
+from coterie.amqp.transactions import Transaction
+from coterie.amqp.wire.codes import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
     FRAME_ERROR,
@@ -21,20 +30,12 @@ from coterie.amqp.codes import (
     RESOURCE_ERROR,
     UNEXPECTED_FRAME,
 )
-from coterie.amqp.delivering import Frames
-from coterie.amqp.framing import Repeat
-from coterie.amqp.methods import METHODS, Call
-from coterie.amqp.methods import decode as decode_method
-from coterie.amqp.outbox import CHUNK
-from coterie.amqp.publishing import Confirms, Inbound
-from coterie.amqp.replies import Replies
-from coterie.amqp.subscription import Subscription
-from coterie.amqp.tables import Value
-from coterie.amqp.traffic import Traffic
-from coterie.amqp.transactions import Transaction
-from coterie.amqp.unsettled import Holder, Settled, Unsettled
+from coterie.amqp.wire.framing import Repeat
+from coterie.amqp.wire.methods import METHODS, Call
+from coterie.amqp.wire.methods import decode as decode_method
+from coterie.amqp.wire.tables import Value
 from coterie.broker.consumer import Consumer, Sink
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import Delivery, HeldRanges, count_of
 from coterie.broker.publish import Publish
 from coterie.errors import ProtocolError
 from coterie.logs import Log
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 log = Log(__name__)
 UNLIMITED: Final = 1 << 30
+COPY: Final = 256
+"""What a copy of a message for a queue weighs besides its body, in bytes, where bodies are counted."""
 ACK: Final = METHODS["basic.ack"].prefix
 PUBLISH: Final = METHODS["basic.publish"].prefix
 _CLOSE: Final = METHODS["channel.close"].prefix
@@ -66,7 +69,7 @@ class Channel(Sink):
         self.unacknowledged = False
         """It has, or had, consumers without acknowledgements: until the cluster knows that they are gone, it may give
         them messages, and those are lost. So the client is not told earlier that they are."""
-        self.unsettled = Unsettled(self._freed, connection.runtime.now)
+        self.deliveries = Deliveries(self._freed, connection.runtime.now)
         self.prefetch = 0
         """Of consumers that are yet to come."""
         self.prefetch_all = 0
@@ -80,7 +83,9 @@ class Channel(Sink):
         self.closing = False
         """It is over; if that was an error, the client has not said yet that it knows."""
         self.frames = Frames(number, connection.frame_max)
-        self.inbound: Inbound = Inbound(connection.settings.message_max, connection.user.name, self._check_publish)
+        self.inbound: Inbound = Inbound(
+            connection.settings.message_max, connection.user.name, self._check_publish, self._work
+        )
         self.tags = 0
         """Consumer tags that it made up."""
         self.traced = connection.server.broker.traced
@@ -93,6 +98,8 @@ class Channel(Sink):
         self._moment = 0
         self._checked: dict[str, None] = {}
         """Exchanges that may be published to, as was found at that moment."""
+        self._works: dict[bytes, int] = {}
+        """What a message costs by its route, as was found then."""
         self._busy = False
         """A command has not been answered yet."""
         self._backlog: deque[tuple[Callable[..., object], tuple[bytes, ...]]] = deque()
@@ -163,6 +170,7 @@ class Channel(Sink):
         if self._moment != self.connection.moment:
             self._moment = self.connection.moment
             self._checked.clear()
+            self._works.clear()
         if exchange not in self._checked:
             self.connection.permit("write", "exchange", exchange)
             self.vhost.check_publish(exchange, self.connection.user)
@@ -170,15 +178,38 @@ class Channel(Sink):
         if self.connection.user.restricts_topics:
             self.connection.permit_topic("write", exchange, key)
 
+    def _work(self, route: Route, kept: Kept) -> int:
+        work = None if kept.copies else self._works.get(route.raw)
+        if work is None:
+            work = self.vhost.work(route.exchange, route.key, route.raw, kept.copies)
+            if not kept.copies:
+                self._works[route.raw] = work
+        if work > CHEAP:
+            self.connection.spend(work)
+        return work
+
+    def work_of_letters(self, held: HeldRanges) -> int:
+        """What it costs if these die: asked before they do."""
+        key = held.queue.routing_key(held.ranges[0][0])
+        return self.vhost.graveyard.work(held.queue, key) * count_of(held.ranges)
+
+    def charge(self, work: int) -> None:
+        """What was asked for last is paid for: it is not read on while too much of that is under way."""
+        if work > CHEAP:
+            weight = COPY * work
+            self.connection.spend(work)
+            self.connection.throttle.unsafe(weight)
+            self.vhost.cluster.in_turn(partial(self.connection.throttle.safe, weight))
+
     def _ack(self, payload: bytes) -> None:
         if len(payload) != 13:
             raise ProtocolError(FRAME_ERROR, "cannot decode basic.ack: it has a tag and a flag")
         tag, multiple = int.from_bytes(payload[4:12], "big"), bool(payload[12] & 1)
         if self.transaction is None:
-            self.unsettled.take(tag, multiple, self._accepts)
+            self.deliveries.take(tag, multiple, self._accepts)
             self.connection.dirty[self] = None
         else:
-            self.transaction.accepts += self.unsettled.withdraw(tag, multiple)
+            self.transaction.accepts += self.deliveries.withdraw(tag, multiple)
 
     def _after_close(self, payload: bytes) -> None:
         if payload[:4] == _CLOSE_OK:
@@ -195,29 +226,30 @@ class Channel(Sink):
         if self._accepts:
             accepts, self._accepts = self._accepts, {}
             if self.traced is not None:
-                self.traced.answered("accept", self, accepts)
-            for queue, entries in accepts.items():
-                self.traffic.acked += len(entries)
-                queue.accept(entries)
+                self.traced.answered("accept", self, held_ranges(accepts))
+            for account, ranges in accepts.items():
+                self.traffic.acked += count_of(ranges)
+                account.queue.accept(account.holder, ranges)
         if self._hungry:
             hungry, self._hungry = self._hungry, {}
             for subscription in hungry:
                 subscription.queue.wake(subscription)
 
     def _publish_batch(self) -> None:
-        publishes, size = self.inbound.take()
+        publishes, size, work = self.inbound.take()
+        weight = size + COPY * work
         self.traffic.published += len(publishes)
         self.connection.publishing()
         if self.connection.user.limits:
             self.connection.server.rates.published(self.connection, len(publishes), size)
         if self.transaction is not None:
-            self.transaction.publish(publishes, size, self.connection.settings.transaction_max)
+            self.transaction.publish(publishes, weight, self.connection.settings.transaction_max)
             return
-        self.connection.throttle.unsafe(size)
+        self.connection.throttle.unsafe(weight)
         if self.confirms is not None:
             self.confirms.published += len(publishes)
             self.traffic.to_confirm += len(publishes)
-        batch = Batch(self, publishes, size)
+        batch = Batch(self, publishes, weight)
         if self.confirms is not None:
             self._unconfirmed.append(batch)
         done, server = batch.done, self.connection.server
@@ -249,12 +281,11 @@ class Channel(Sink):
                 self.frames.returned(publish.message, NO_ROUTE, "NO_ROUTE", self._out.parts)
                 self._out.wrote(len(publish.message.body))
 
-    def _freed(self, holder: Holder | None) -> None:
+    def _freed(self, consumer: Subscription | None) -> None:
         if self.prefetch_all:
             self._hungry.update(dict.fromkeys(self.consumers.values()))
-        elif holder is not None:
-            assert isinstance(holder, Subscription)
-            self._hungry[holder] = None
+        elif consumer is not None:
+            self._hungry[consumer] = None
 
     # A queue's side: Sink.
 
@@ -270,7 +301,7 @@ class Channel(Sink):
         if consumer.prefetch:
             room = min(room, consumer.prefetch - consumer.held)
         if self.prefetch_all:
-            room = min(room, self.prefetch_all - self.unsettled.count)
+            room = min(room, self.prefetch_all - self.deliveries.count)
         return room
 
     def limits(self, consumer: Consumer) -> tuple[int, object, int]:
@@ -296,23 +327,24 @@ class Channel(Sink):
             "user": connection.user.name, "peer_host": connection.peer.host, "peer_port": connection.peer.port,
         }  # fmt: skip
 
-    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
         assert isinstance(consumer, Subscription)
         if self.closing or consumer.tag not in self.consumers:  # it was given them before it was told that this is over
             if not consumer.no_ack:
-                consumer.queue.release(entries, redelivered=False)
+                delivery.release(redelivered=False)
             return
         if self.traced is not None:
-            self.traced.handed(self, entries)
-        unsettled = self.unsettled
-        size = self.frames.deliver(consumer.tag, consumer.heads, unsettled.next_tag, entries, self._out.parts)
+            self.traced.handed(self, delivery)
+        deliveries, count = self.deliveries, delivery.count
+        size = self.frames.deliver(consumer.tag, consumer.heads, deliveries.tags.next_tag, delivery, self._out.parts)
         if consumer.no_ack:
-            unsettled.skip(len(entries))
-            self.traffic.delivered_no_ack += len(entries)
+            deliveries.skip(count)
+            self.traffic.delivered_no_ack += count
         else:
-            unsettled.add(consumer, entries)
-            self.traffic.delivered += len(entries)
-        self.traffic.redelivered += sum([entry.redelivered for entry in entries])
+            deliveries.add(consumer, delivery)
+            self.traffic.delivered += count
+        if delivery.flagged:
+            self.traffic.redelivered += count_of(delivery.flagged)
         self._out.wrote(size)
 
     def cancelled(self, consumer: Consumer) -> None:
@@ -382,6 +414,9 @@ class Channel(Sink):
         self._going_on = True
         try:
             while backlog and not self._busy and not self.closing:
+                if self.connection.tired:
+                    self._rest()
+                    break
                 frame, payloads = backlog.popleft()
                 self._backlog_bytes -= sum(map(len, payloads))
                 ids = payloads[0][:4] if frame == self.method else PUBLISH
@@ -391,6 +426,19 @@ class Channel(Sink):
         self.connection.flush()
         if not backlog:
             self.connection.throttle.resume(f"channel {self.number}")
+
+    def _rest(self) -> None:
+        """It is the turn of others; whatever comes meanwhile waits behind the frames that do."""
+        self._busy = True
+
+        def go_on() -> None:
+            if not self.closing:
+                self._busy = False
+                self.connection.begin_turn()
+                self._tell_cancelled()
+                self._go_on()
+
+        self.connection.runtime.call_soon(go_on)
 
     def send(self, name: str, **arguments: Value) -> None:
         self._out.write(METHODS[name].frame(self.number, **arguments))
@@ -410,20 +458,16 @@ class Channel(Sink):
 
     def overdue(self, since: float) -> bool:
         """Whether its client has had something since before then."""
-        oldest = self.unsettled.oldest
+        oldest = self.deliveries.oldest
         return not self.closing and oldest is not None and oldest < since
 
     def failed(self, error: ProtocolError) -> None:
         if not self.closing:
             self.connection.failed(self, error, _NONE)
 
-    def held(self) -> list[Entry]:
+    def held(self) -> list[HeldRanges]:
         """What its client has to answer for, also what it has answered in a transaction that is not committed."""
-        entries = self.unsettled.entries()
-        if self.transaction is not None:
-            parts = (self.transaction.accepts, self.transaction.rejects, self.transaction.requeues)
-            entries += [withdrawn.entry for part in parts for withdrawn in part]
-        return entries
+        return self.deliveries.held()
 
     def close(self) -> None:
         """Over, in whatever way: what was asked for before is done, what it held goes back."""
@@ -447,12 +491,12 @@ class Channel(Sink):
         self.consumers.clear()
         if self.replies is not None:
             self.replies.end()
-        held = self.unsettled.take_all()
+        held = self.deliveries.take_all()
         if self.transaction is not None:
-            self.transaction.give_up(self.unsettled, held)
+            held += self.transaction.give_up(self.deliveries)
             self.transaction = None
-        for queue, entries in held.items():
-            queue.release(entries)
+        for queue, holder, ranges in held:
+            queue.release(holder, ranges)
         if self.traced is not None:
             self.traced.closed(self)
         self.connection.throttle.resume(f"channel {self.number}")

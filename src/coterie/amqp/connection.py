@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final
 from coterie.amqp import access
 from coterie.amqp.access import Permission, Resource
 from coterie.amqp.channel import PUBLISH, Channel
-from coterie.amqp.codes import (
+from coterie.amqp.credential import Credential
+from coterie.amqp.handshake import FRAME_MAX, Handshake
+from coterie.amqp.head_count import CHANNELS
+from coterie.amqp.heartbeat import HEARTBEAT, Heartbeat
+from coterie.amqp.outbox import Outbox
+from coterie.amqp.throttle import Throttle
+from coterie.amqp.traffic import Traffic
+from coterie.amqp.wire.codes import (
     ACCESS_REFUSED,
     CHANNEL_ERROR,
     CONNECTION_ERRORS,
@@ -26,18 +33,12 @@ from coterie.amqp.codes import (
     PROTOCOL_HEADER,
     UNEXPECTED_FRAME,
 )
-from coterie.amqp.credential import Credential
-from coterie.amqp.framing import FrameHandler, FrameReader, Repeat
-from coterie.amqp.handshake import FRAME_MAX, Handshake
-from coterie.amqp.head_count import CHANNELS
-from coterie.amqp.heartbeat import HEARTBEAT, Heartbeat
-from coterie.amqp.methods import METHODS, Call
-from coterie.amqp.methods import decode as decode_method
-from coterie.amqp.outbox import Outbox
-from coterie.amqp.tables import Table, Value
-from coterie.amqp.throttle import Throttle
-from coterie.amqp.traffic import Traffic
+from coterie.amqp.wire.framing import FrameHandler, FrameReader, Repeat
+from coterie.amqp.wire.methods import METHODS, Call
+from coterie.amqp.wire.methods import decode as decode_method
+from coterie.amqp.wire.tables import Table, Value
 from coterie.auditlog.log import AMQP, DONE, REFUSED
+from coterie.broker.memory import FEW
 from coterie.broker.users import User
 from coterie.errors import ProtocolError
 from coterie.logs import Log
@@ -110,7 +111,7 @@ class Connection(StreamHandler, FrameHandler):
         """Of channels that are over."""
         self.moment = 0
         """Grows with each read and each command: what was found to be so earlier may be so no more."""
-        self._commands = 0
+        self._commands = self._work = 0
         """In this read."""
         self._heard = False
         self._beats: Heartbeat | None = None
@@ -152,8 +153,7 @@ class Connection(StreamHandler, FrameHandler):
 
     def _read(self, data: Buffer) -> None:
         reader = self._reader
-        self._commands = 0
-        self.moment += 1
+        self.begin_turn()
         try:
             reader.feed(data)
         except ProtocolError as error:
@@ -168,12 +168,26 @@ class Connection(StreamHandler, FrameHandler):
     def _catch_up(self) -> None:
         self._read(b"")
 
+    def begin_turn(self) -> None:
+        self._commands = self._work = 0
+        self.moment += 1
+
     def worked(self) -> None:
         """One more command: after so many in one read it is the turn of others."""
         self._commands += 1
         self.moment += 1
         if self._commands >= TURN_COMMANDS:
             self._reader.tired = True
+
+    def spend(self, work: int) -> None:
+        """It has the broker make so many copies, or steps on the way to queues: the same."""
+        self._work += work
+        if self.tired:
+            self._reader.tired = True
+
+    @property
+    def tired(self) -> bool:
+        return self._work >= self.settings.turn_work
 
     def drained(self) -> None:
         self.outbox.drained()
@@ -251,6 +265,9 @@ class Connection(StreamHandler, FrameHandler):
         elif len(self.channels) >= self.channel_max:
             text = f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max"
             self.fail(ProtocolError(NOT_ALLOWED, f"{text} ({self.channel_max})"), payload[:4])
+        elif self.server.broker.memory_watch.exhausted and len(self.channels) >= FEW:
+            text = f"a connection may have {FEW} channels while memory runs out"
+            self.fail(ProtocolError(NOT_ALLOWED, text), payload[:4])
         elif self.server.too_many_channels(self.user):
             text = f"number of channels opened for user '{self.user.name}' has reached the maximum allowed user limit"
             self.fail(ProtocolError(NOT_ALLOWED, f"{text} of {self.user.limits['max-channels']}"), payload[:4])

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import CONNECTION_FORCED, NOT_ALLOWED
-from coterie.amqp.methods import Call
+from coterie.amqp.wire.codes import CONNECTION_FORCED, NOT_ALLOWED
+from coterie.amqp.wire.methods import Call
 from coterie.auditlog.log import REFUSED
 from coterie.broker.users import User
 from coterie.errors import ProtocolError

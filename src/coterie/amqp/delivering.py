@@ -7,12 +7,13 @@ what stands between route and body, by header. One join, elsewhere, serves a who
 from __future__ import annotations
 
 import struct
+from itertools import count
 from typing import Final
 
-from coterie.amqp.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
-from coterie.amqp.methods import METHODS
-from coterie.amqp.tables import short
-from coterie.broker.entry import Entry
+from coterie.amqp.wire.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.tables import short
+from coterie.broker.delivery import Delivery
 from coterie.broker.message import Message
 
 KEPT_MAX: Final = 256
@@ -42,14 +43,12 @@ class Frames:
         self._middles: dict[bytes, bytes] = {}
         """By header: everything between a route and a body that fits into one frame."""
 
-    def deliver(self, tag: str, heads: Heads, first: int, entries: list[Entry], out: list[bytes]) -> int:
-        """basic.deliver for each entry, with rising delivery tags from `first`; gives the bytes, roughly."""
+    def deliver(self, tag: str, heads: Heads, first: int, delivery: Delivery, out: list[bytes]) -> int:
+        """basic.deliver for each message, with rising delivery tags from `first`; gives the bytes, roughly."""
         middles, pack = self._middles, _TAG.pack
         limit = self._frame_max - FRAME_OVERHEAD
         size = 0
-        for number, entry in enumerate(entries, first):
-            message = entry.message
-            assert message is not None, "a queue delivers only what is in memory"
+        for number, message, redelivered in zip(count(first), delivery.messages, delivery.flags(), strict=False):
             route, header, body = message.route, message.header, message.body
             size += len(body)
             head = heads.get(route)
@@ -58,22 +57,21 @@ class Frames:
             middle = middles.get(header)
             if middle is None:
                 if not 0 < len(body) <= limit:
-                    out += (head, pack(number, entry.redelivered), route, b"\xce")
+                    out += (head, pack(number, redelivered), route, b"\xce")
                     self._content(message, out)
                     continue
                 middle = self._middle(header, len(body))
-            out += (head, pack(number, entry.redelivered), route, middle, body, b"\xce")
-        return size + 80 * len(entries)
+            out += (head, pack(number, redelivered), route, middle, body, b"\xce")
+        return size + 80 * delivery.count
 
     def reply(self, tag: str, number: int, message: Message, out: list[bytes]) -> None:
         """basic.deliver of what was in no queue."""
         self._method(b"".join((_DELIVER, short(tag), _TAG.pack(number, False), message.route)), out)
         self._content(message, out)
 
-    def get_ok(self, number: int, entry: Entry, left: int, out: list[bytes]) -> None:
-        message = entry.message
-        assert message is not None, "a queue gives only what is in memory"
-        head = _TAG.pack(number, entry.redelivered)
+    def get_ok(self, number: int, delivery: Delivery, left: int, out: list[bytes]) -> None:
+        (message,) = delivery.messages
+        head = _TAG.pack(number, bool(delivery.flagged))
         self._method(b"".join((_GET_OK, head, message.route, left.to_bytes(4, "big"))), out)
         self._content(message, out)
 

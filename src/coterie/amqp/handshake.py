@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import coterie
-from coterie.amqp.codes import CHANNEL_ERROR, COMMAND_INVALID, FRAME_MIN, NOT_ALLOWED, PROTOCOL_HEADER
-from coterie.amqp.methods import Call
 from coterie.amqp.settings import EXTERNAL
-from coterie.amqp.tables import Table
+from coterie.amqp.wire.codes import CHANNEL_ERROR, COMMAND_INVALID, FRAME_MIN, NOT_ALLOWED, PROTOCOL_HEADER
+from coterie.amqp.wire.methods import Call
+from coterie.amqp.wire.tables import Table
 from coterie.auditlog.log import REFUSED
 from coterie.broker.users import User, claimed_name
 from coterie.errors import ProtocolError

@@ -1,14 +1,11 @@
-"""How many connections and channels a vhost or a user has, where there is a limit; and the rule for what is too much.
-
-A limit counts over the whole cluster. Each broker knows its own clients exactly, and of those of others what they have
-told last (`cluster.head_counts`). So two brokers may let somebody in at the same moment, each in the belief that there
-is room for one more. When they hear of each other, the one whose name comes first keeps its connection.
-"""
+"""The connections of this broker that count where a vhost or a user has a limit (`broker.head_count`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
+
+from coterie.broker.head_count import KINDS, USERS, USERS_CHANNELS, VHOSTS, HeadCount
 
 if TYPE_CHECKING:
     from coterie.amqp.connection import Connection
@@ -17,20 +14,6 @@ if TYPE_CHECKING:
 
 CONNECTIONS: Final = "max-connections"
 CHANNELS: Final = "max-channels"
-VHOSTS, USERS, USERS_CHANNELS = "vhosts", "users", "channels"
-KINDS: Final = (VHOSTS, USERS, USERS_CHANNELS)
-HeadCount = dict[str, dict[str, int]]
-"""By kind, by name: of vhosts and users their connections, of users their channels, too."""
-
-
-class Elsewhere:
-    """What other brokers of the cluster have; of one that stands alone there are none."""
-
-    def count(self, kind: str, name: str) -> int:
-        return 0
-
-    def changed(self) -> None:
-        """This broker's own have changed."""
 
 
 def counted(connections: Iterable[Connection]) -> HeadCount:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from coterie.amqp.codes import FRAME_HEARTBEAT
+from coterie.amqp.wire.codes import FRAME_HEARTBEAT
 from coterie.runtime.base import Runtime, Timer
 
 HEARTBEAT: Final = bytes((FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, 0xCE))

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import NOT_ALLOWED, NOT_IMPLEMENTED
-from coterie.amqp.methods import Call
-from coterie.amqp.publishing import REPLY_TO
+from coterie.amqp.deliveries import Settled, held_ranges
 from coterie.amqp.replies import consume_replies
 from coterie.amqp.subscription import Subscription
-from coterie.amqp.unsettled import Settled
-from coterie.broker.queue import Queue
+from coterie.amqp.wire.codes import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED
+from coterie.amqp.wire.methods import Call
+from coterie.amqp.wire.tables import encode_table
+from coterie.broker.delivery import count_of
+from coterie.broker.memory import FEW, SMALL
+from coterie.broker.specs import REPLY_TO
 from coterie.broker.vhost import Got
 from coterie.errors import ProtocolError
 
@@ -46,6 +48,10 @@ def consume(channel: Channel, call: Call) -> None:
     limit = channel.connection.settings.consumers_max
     if len(channel.consumers) >= limit:
         raise ProtocolError(NOT_ALLOWED, f"reached maximum ({limit}) of consumers per channel")
+    watch = channel.connection.server.broker.memory_watch
+    if watch.exhausted and (len(channel.consumers) >= FEW or len(encode_table(call.table("arguments"))) > SMALL):
+        text = f"a channel may have {FEW} consumers, and one of them {SMALL} bytes of arguments, while memory runs out"
+        raise ProtocolError(PRECONDITION_FAILED, text)
     if not tag:
         channel.tags += 1
         tag = f"amq.ctag-{channel.connection.token}-{channel.number}-{channel.tags}"
@@ -108,24 +114,24 @@ def get(channel: Channel, call: Call) -> None:
             channel.traffic.get_empty += 1
             channel.send("basic.get-empty")
             return
-        out, entry = channel.connection.outbox, result.entry
+        out, delivery = channel.connection.outbox, result.delivery
         if channel.traced is not None:
-            channel.traced.handed(channel, [entry])
-        channel.frames.get_ok(channel.unsettled.next_tag, entry, result.left, out.parts)
+            channel.traced.handed(channel, delivery)
+        channel.frames.get_ok(channel.deliveries.tags.next_tag, delivery, result.left, out.parts)
         if no_ack:
-            channel.unsettled.skip(1)
+            channel.deliveries.skip(1)
             channel.traffic.got_no_ack += 1
         else:
-            channel.unsettled.add(None, [entry])
+            channel.deliveries.add(None, delivery)
             channel.traffic.got += 1
-        channel.traffic.redelivered += entry.redelivered
-        out.wrote(entry.size)
+        channel.traffic.redelivered += count_of(delivery.flagged)
+        out.wrote(delivery.size)
 
     done = channel.later(call, got)
 
     def decided(result: Got | ProtocolError | None) -> None:
         if isinstance(result, Got) and channel.closing and not no_ack:  # too late: nobody has seen it
-            result.entry.queue.release([result.entry], redelivered=False)
+            result.delivery.release(redelivered=False)
         done(result)
 
     channel.vhost.get(name, channel, no_ack, decided, channel.connection)
@@ -143,15 +149,21 @@ def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool) -> None:
     transaction = channel.transaction
     if transaction is not None:
         into = transaction.requeues if requeue else transaction.rejects
-        into += channel.unsettled.withdraw(tag, multiple)
+        into += channel.deliveries.withdraw(tag, multiple)
         return
     refused: Settled = {}
-    channel.unsettled.take(tag, multiple, refused)
+    channel.deliveries.take(tag, multiple, refused)
+    answers = held_ranges(refused)
     if channel.traced is not None and not requeue:
-        channel.traced.answered("reject", channel, refused)
-    for queue, entries in refused.items():
-        channel.traffic.rejected += len(entries)
-        (Queue.release if requeue else Queue.reject)(queue, entries)
+        channel.traced.answered("reject", channel, answers)
+    for held in answers:
+        channel.traffic.rejected += count_of(held.ranges)
+        if requeue:
+            held.queue.release(held.holder, held.ranges)
+        else:
+            work = channel.work_of_letters(held)
+            held.queue.reject(held.holder, held.ranges)
+            channel.charge(work)
     channel.flush()
 
 
@@ -159,8 +171,8 @@ def recover(channel: Channel, call: Call) -> None:
     """Everything unsettled goes back to its queue, and from there to whoever is next."""
     if not call.flag("requeue"):
         raise ProtocolError(NOT_IMPLEMENTED, "requeue=false")
-    for queue, entries in channel.unsettled.take_all().items():
-        queue.release(entries)
+    for held in channel.deliveries.take_all():
+        held.queue.release(held.holder, held.ranges)
     if call.method.name == "basic.recover":
         channel.send("basic.recover-ok")
     channel.flush()

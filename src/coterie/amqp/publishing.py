@@ -12,22 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from coterie.amqp.codes import FRAME_METHOD, NOT_IMPLEMENTED, PRECONDITION_FAILED, UNEXPECTED_FRAME
-from coterie.amqp.framing import Repeat
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import BASIC, PREFIX, decode, encode, scan
+from coterie.amqp.wire.codes import FRAME_METHOD, NOT_IMPLEMENTED, PRECONDITION_FAILED, UNEXPECTED_FRAME
+from coterie.amqp.wire.framing import Repeat
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import BASIC, PREFIX, decode, encode, scan
 from coterie.broker import validation
 from coterie.broker.message import HAS_HEADERS, Message, parse_ttl
 from coterie.broker.publish import Publish
-from coterie.broker.router import COPIES
+from coterie.broker.router import COPIES, copies_of
+from coterie.broker.specs import REPLY_TO
 from coterie.errors import ProtocolError
 
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
-"""The pseudo-queue of direct replies: consumed from, and named in reply_to."""
 KNOWN_MAX: Final = 256
 """Method frames, and headers, that a channel remembers."""
 KNOWN_SIZE_MAX: Final = 256
 """Longer ones are probably of one message only."""
+CHEAP: Final = 16
+"""A message that costs no more is not asked about if the ones before it were the same."""
 _PUBLISH = METHODS["basic.publish"]
 _SETTLED = struct.Struct(">BHIHHQBB")
 _HEAD = struct.Struct(">HHQ")
@@ -52,6 +53,18 @@ class Kept(NamedTuple):
     persistent: bool
     priority: int
     ttl: int | None
+    copies: tuple[str, ...] = ()
+    """Its further routing keys."""
+
+
+class Taken(NamedTuple):
+    """A batch."""
+
+    publishes: list[Publish]
+    size: int
+    """Bytes of its bodies."""
+    work: int
+    """Copies for queues, and steps on the way to them (`Vhost.work`)."""
 
 
 class Content:
@@ -69,18 +82,23 @@ class Content:
 class Inbound:
     """Messages on their way in, of one channel."""
 
-    __slots__ = ("_check", "_headers", "_message_max", "_reply_to", "_routes", "_series", "_user", "content")
+    __slots__ = ("_check", "_headers", "_message_max", "_reply_to", "_routes", "_series", "_user", "_work", "content")
 
-    def __init__(self, message_max: int, user: str, check: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, message_max: int, user: str, check: Callable[[str, str], None], work: Callable[[Route, Kept], int]
+    ) -> None:
         self._message_max = message_max
         self._user = user
         self._check = check
         """Raises ProtocolError if nothing may be published to that exchange, with that key."""
+        self._work = work
+        """What such a message costs; it is told of each that is not cheap."""
         self._routes: dict[bytes, Route] = {}
         self._headers: dict[bytes, Kept] = {}
         self._reply_to: str | None = None
-        self._series: list[tuple[Route, Kept, list[bytes]]] = []
-        """What came since the last batch: messages that differ in their bodies only are together."""
+        self._series: list[tuple[Route, Kept, int, list[bytes]]] = []
+        """What came since the last batch: messages that differ in their bodies only are together, with what each of
+        them costs."""
         self.content: Content | None = None
         """The message that is being received in pieces."""
 
@@ -129,9 +147,9 @@ class Inbound:
         self.publish(content.method, content.header, b"".join(content.parts))
         return True
 
-    def publish(self, method: bytes, header: bytes, body: bytes) -> Repeat:
+    def publish(self, method: bytes, header: bytes, body: bytes) -> Repeat | None:
         """A whole message. Raises ProtocolError if it cannot be taken. The answer takes the bodies of those after it
-        that have the same method and header."""
+        that have the same method and header; None: each of them costs so much that it is to be asked about."""
         route = self._routes.get(method)
         if route is None:
             route = self._learn_route(method)
@@ -139,23 +157,25 @@ class Inbound:
         kept = self._headers.get(header)
         if kept is None:
             kept = self._learn_header(header)
+        work = self._work(route, kept)
         bodies = [body]
-        self._series.append((route, kept, bodies))
-        return bodies.append
+        self._series.append((route, kept, work, bodies))
+        return bodies.append if work <= CHEAP else None
 
-    def take(self) -> tuple[list[Publish], int]:
-        """The batch, and the bytes of its bodies."""
+    def take(self) -> Taken:
+        """The batch."""
         series, self._series = self._series, []
         publishes: list[Publish] = []
-        size = 0
-        for route, (header, persistent, priority, ttl), bodies in series:
+        size = total = 0
+        for route, (header, persistent, priority, ttl, _), work, bodies in series:
             exchange, key, raw, mandatory = route.exchange, route.key, route.raw, route.mandatory
             size += len(bodies) * len(bodies[0])
+            total += len(bodies) * work
             publishes += [
                 Publish(Message(exchange, key, raw, header, body, persistent, priority, ttl), mandatory)
                 for body in bodies
             ]
-        return publishes, size
+        return Taken(publishes, size, total)
 
     def clear(self) -> None:
         """The channel is over."""
@@ -187,14 +207,17 @@ class Inbound:
                 f"user_id property set to '{user_id}' but authenticated user was '{self._user}'",
             )
         ttl = parse_ttl(expiration)
+        copies: tuple[str, ...] = ()
         if header[PREFIX] & HAS_HEADERS and COPIES in header:
-            validation.refuse(validation.copies(decode(header).headers or {}), "message")
+            headers = decode(header).headers or {}
+            validation.refuse(validation.copies(headers), "message")
+            copies = tuple(copies_of(headers))
         raw = header
         if reply_to == REPLY_TO:
             if self._reply_to is None:
                 raise ProtocolError(PRECONDITION_FAILED, "fast reply consumer does not exist")
             raw = encode(replace(decode(header), reply_to=self._reply_to), size)
-        kept = Kept(raw, persistent, priority, ttl)
+        kept = Kept(raw, persistent, priority, ttl, copies)
         if len(header) <= KNOWN_SIZE_MAX:
             if len(self._headers) >= KNOWN_MAX:
                 self._headers.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import NOT_ALLOWED
+from coterie.amqp.wire.codes import NOT_ALLOWED
 from coterie.broker.users import User
 from coterie.errors import ProtocolError
 from coterie.runtime.base import Runtime

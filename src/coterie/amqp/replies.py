@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import PRECONDITION_FAILED
-from coterie.amqp.methods import Call
-from coterie.amqp.publishing import REPLY_TO
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.methods import Call
 from coterie.broker.message import Message
+from coterie.broker.specs import REPLY_TO
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Replies:
             if out.waiting > PATIENCE * channel.connection.settings.write_high:
                 self.dropped += 1
                 continue
-            channel.frames.reply(self.tag, channel.unsettled.next_tag, message, out.parts)
-            channel.unsettled.skip(1)
+            channel.frames.reply(self.tag, channel.deliveries.tags.next_tag, message, out.parts)
+            channel.deliveries.skip(1)
             channel.traffic.delivered_no_ack += 1
             out.wrote(len(message.body))
 

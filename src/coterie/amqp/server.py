@@ -10,26 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from coterie.amqp.codes import CONNECTION_FORCED, NOT_ALLOWED, PRECONDITION_FAILED
 from coterie.amqp.connection import NO_METHOD, Connection
-from coterie.amqp.head_count import (
-    CHANNELS,
-    CONNECTIONS,
-    USERS,
-    USERS_CHANNELS,
-    VHOSTS,
-    Elsewhere,
-    HeadCount,
-    counted,
-    of_user,
-    of_vhost,
-)
+from coterie.amqp.head_count import CHANNELS, CONNECTIONS, counted, of_user, of_vhost
 from coterie.amqp.rates import HELD, Rates
 from coterie.amqp.settings import AmqpSettings
 from coterie.amqp.stopwatch import Stopwatch
 from coterie.amqp.traffic import Traffic
+from coterie.amqp.wire.codes import CONNECTION_FORCED, NOT_ALLOWED, PRECONDITION_FAILED
 from coterie.auditlog.log import REFUSED
 from coterie.broker.broker import Broker
+from coterie.broker.head_count import USERS, USERS_CHANNELS, VHOSTS, Elsewhere, HeadCount
 from coterie.broker.users import User, Users
 from coterie.broker.vhost import Vhost
 from coterie.crowd import Crowd

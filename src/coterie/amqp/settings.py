@@ -46,9 +46,14 @@ class AmqpSettings:
         unit="bytes",
         minimum=4096,
     )
+    turn_work: int = setting(
+        10_000, "copies of messages for queues, and steps on the way to them, that one connection has the broker make "
+        "before it is the turn of others", minimum=1,
+    )  # fmt: skip
     publish_window: int = setting(
         16 << 20,
-        "bodies that a connection published and that are not safe yet; while there are more, it is not read",
+        "bodies that a connection published and that are not safe yet, and 256 for each copy; while there are more, it "
+        "is not read",
         unit="bytes",
         minimum=1,
     )
@@ -62,7 +67,10 @@ class AmqpSettings:
         minimum=1,
     )
     transaction_max: int = setting(
-        128 << 20, "bodies that a transaction may publish before it is committed", unit="bytes", minimum=1
+        128 << 20,
+        "bodies that a transaction may publish before it is committed, and 256 for each copy",
+        unit="bytes",
+        minimum=1,
     )
     mechanisms: tuple[str, ...] = setting(
         MECHANISMS, "ways of logging in that clients are offered; EXTERNAL only to those with a certificate"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coterie.amqp.deliveries import Account
 from coterie.amqp.delivering import Heads
 from coterie.broker.consumer import Consumer, Sink, consumer_priority
 from coterie.broker.queue import Queue
@@ -12,7 +13,7 @@ from coterie.broker.queue import Queue
 class Subscription(Consumer):
     """Made by basic.consume."""
 
-    __slots__ = ("ending", "heads", "held", "prefetch", "started")
+    __slots__ = ("account", "ending", "heads", "held", "prefetch", "started")
 
     def __init__(
         self,
@@ -26,8 +27,10 @@ class Subscription(Consumer):
     ) -> None:
         super().__init__(tag, queue, sink, no_ack, exclusive, consumer_priority(arguments), arguments)
         self.prefetch = prefetch
-        """Entries that it may hold unsettled; 0: any number."""
+        """Messages that it may hold unsettled; 0: any number."""
         self.held = 0
+        self.account: Account | None = None
+        """What it had last, through its channel."""
         self.started = False
         """Its basic.consume-ok is written: deliveries may follow."""
         self.ending = False

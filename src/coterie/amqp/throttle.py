@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coterie.amqp.framing import FrameReader
+from coterie.amqp.wire.framing import FrameReader
 from coterie.runtime.base import Runtime, Stream
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import PRECONDITION_FAILED
-from coterie.amqp.methods import Call
+from coterie.amqp.deliveries import Deliveries
 from coterie.amqp.publishing import Confirms
-from coterie.amqp.unsettled import Settled, Unsettled, Withdrawn
-from coterie.broker.entry import Entry
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.methods import Call
+from coterie.broker.delivery import HeldRanges, count_of
 from coterie.broker.publish import Publish
+from coterie.broker.ranges import Range
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ class Transaction:
     def __init__(self) -> None:
         self._size = 0
         self.publishes: list[Publish] = []
-        self.accepts: list[Withdrawn] = []
-        self.rejects: list[Withdrawn] = []
-        self.requeues: list[Withdrawn] = []
+        self.accepts: list[Range] = []
+        """Delivery tags, in the order in which they were settled; as the other two."""
+        self.rejects: list[Range] = []
+        self.requeues: list[Range] = []
 
     def publish(self, publishes: list[Publish], size: int, limit: int) -> None:
         self._size += size
@@ -42,12 +44,11 @@ class Transaction:
     @property
     def settled(self) -> int:
         """How many deliveries it settles."""
-        return len(self.accepts) + len(self.rejects) + len(self.requeues)
+        return count_of(self.accepts) + count_of(self.rejects) + count_of(self.requeues)
 
-    def give_up(self, unsettled: Unsettled, into: Settled) -> None:
+    def give_up(self, deliveries: Deliveries) -> list[HeldRanges]:
         """The channel is over: what was settled is held no more."""
-        for withdrawn in (self.accepts, self.rejects, self.requeues):
-            unsettled.settle(withdrawn, into)
+        return deliveries.settle([*self.accepts, *self.rejects, *self.requeues])
 
 
 def select_confirms(channel: Channel, call: Call) -> None:
@@ -69,15 +70,10 @@ def select(channel: Channel, call: Call) -> None:
 def commit(channel: Channel, call: Call) -> None:
     transaction = _current(channel)
     channel.transaction = Transaction()
-
-    def entries(withdrawn: list[Withdrawn]) -> list[Entry]:
-        settled: Settled = {}
-        channel.unsettled.settle(withdrawn, settled)
-        return [entry for entries in settled.values() for entry in entries]
-
-    accepts, rejects, requeues = map(entries, (transaction.accepts, transaction.rejects, transaction.requeues))
-    channel.traffic.acked += len(accepts)
-    channel.traffic.rejected += len(rejects) + len(requeues)
+    tags = transaction.accepts, transaction.rejects, transaction.requeues
+    accepts, rejects, requeues = map(channel.deliveries.settle, tags)
+    channel.traffic.acked += count_of(transaction.accepts)
+    channel.traffic.rejected += count_of(transaction.rejects) + count_of(transaction.requeues)
 
     def committed(_: None) -> None:
         channel.give_back(transaction.publishes)
@@ -91,7 +87,7 @@ def commit(channel: Channel, call: Call) -> None:
     traced = channel.traced
     name = "" if traced is None else traced.begin(channel)
     done = channel.later(call, committed)
-    channel.vhost.transaction(transaction.publishes, accepts, rejects, requeues, lambda: done(None))
+    channel.vhost.transaction(transaction.publishes, accepts, rejects, requeues, done)
     if traced is not None:
         traced.ended()
 
@@ -100,7 +96,7 @@ def roll_back(channel: Channel, call: Call) -> None:
     transaction = _current(channel)
     channel.transaction = Transaction()
     for withdrawn in (transaction.accepts, transaction.rejects, transaction.requeues):
-        channel.unsettled.restore(withdrawn)
+        channel.deliveries.restore(withdrawn)
     channel.send("tx.rollback-ok")
 
 

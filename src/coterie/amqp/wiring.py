@@ -11,16 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import NOT_FOUND
-from coterie.amqp.methods import Call
-from coterie.amqp.publishing import REPLY_TO
+from coterie.amqp.wire.codes import NOT_FOUND
+from coterie.amqp.wire.methods import Call
 from coterie.auditlog.log import DONE
 from coterie.broker.arguments import ALTERNATE, DEAD_EXCHANGE
 from coterie.broker.exchange import binding_id
+from coterie.broker.following.permission import check_exchange
 from coterie.broker.queue import Queue
-from coterie.broker.specs import Binding, Destination, ExchangeSpec, QueueSpec
+from coterie.broker.specs import REPLY_TO, Binding, Destination, ExchangeSpec, QueueSpec
 from coterie.errors import ProtocolError
-from coterie.replication.permission import check_exchange
 
 if TYPE_CHECKING:
     from coterie.amqp.channel import Channel

@@ -23,6 +23,7 @@ from coterie.audit.b12 import UnackedIsHeld
 from coterie.audit.b13 import NoMajorityNoPromise
 from coterie.audit.b14 import OnePositionOneMessage
 from coterie.audit.b15 import NoEventStopsAMajority
+from coterie.audit.b16 import SameStates
 from coterie.audit.b17 import DurableFirst
 from coterie.audit.fold import Checker, Order, Property, Split, Violation, check, split
 from coterie.audit.g1 import SelfInclusion
@@ -53,5 +54,5 @@ def properties(causal: bool = False) -> list[Property[Any]]:
         Fifo(), TotalOrder(), Held(causal), Gate(), FlushExclusion(), HandlerExclusion(), Retention(causal), Unicast(),
         StateTransfer(), Settles(), NothingIsLost(), OneHolder(), AcceptedForGood(), RequeuedOnce(), DeadLetters(),
         SameMessages(), SameAllocation(), SameWiring(), Transactions(), UpdatedReplicas(), Survives(), UnackedIsHeld(),
-        NoMajorityNoPromise(), OnePositionOneMessage(), NoEventStopsAMajority(), DurableFirst(causal),
+        NoMajorityNoPromise(), OnePositionOneMessage(), NoEventStopsAMajority(), SameStates(), DurableFirst(causal),
     ]  # fmt: skip

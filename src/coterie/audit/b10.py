@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from coterie.audit.fold import BY_RUN, Found, Property, Violation
 from coterie.audit.lives import address
-from coterie.audit.replicas import Place, difference, place_of
+from coterie.audit.replicas import Place, Strays, difference, place_of
 from coterie.trace import Event, Json
 
 _PARTS = ("queues", "holders", "wiring", "voters")
@@ -21,6 +21,7 @@ class State:
     right: dict[Place, Event] = field(default_factory=dict)
     """As somebody says who needed no update."""
     updated: list[tuple[Place, Event]] = field(default_factory=list)
+    strays: Strays = field(default_factory=Strays)
     found: Found = field(default_factory=lambda: Found("B10"))
 
 
@@ -31,14 +32,14 @@ class UpdatedReplicas(Property[State]):
         "An updated joiner's replica equals the others' at the same point: nothing comes back, nothing is missing."
     )
     split_by = BY_RUN
-    kinds = ("replica",)
+    kinds = ("replica", "strays")
 
     def start(self) -> State:
         return State()
 
     def step(self, state: State, event: Event) -> None:
         place = place_of(event)
-        if place is None:
+        if state.strays.excuse(event) or place is None:
             return
         if event.data.get("updated"):
             state.updated.append((place, event))
@@ -48,18 +49,19 @@ class UpdatedReplicas(Property[State]):
     def finish(self, state: State) -> list[Violation]:
         for place, event in state.updated:
             right = state.right.get(place)
-            if right is not None and _said(event) != _said(right):
+            if right is not None and said(event) != said(right):
                 text = (
                     f"{address(event)} was updated, and after event {place[3]} of epoch {place[1]} it has not what "
-                    f"{address(right)} has: {difference(_said(event), _said(right))}"
+                    f"{address(right)} has: {difference(said(event), said(right))}"
                 )
                 state.found.add(text, right, event)
         return state.found.close()
 
 
-def _said(event: Event) -> dict[str, Json]:
-    said: dict[str, Json] = {}
+def said(event: Event) -> dict[str, Json]:
+    """All that an account tells of what there is, in one table."""
+    told: dict[str, Json] = {}
     for part in _PARTS:
         value = event.data.get(part)
-        said |= {f"{part} {name}": each for name, each in value.items()} if isinstance(value, dict) else {part: value}
-    return said
+        told |= {f"{part} {name}": each for name, each in value.items()} if isinstance(value, dict) else {part: value}
+    return told

@@ -17,13 +17,13 @@ class NoEventStopsAMajority(SameAccounts):
     name = "B15"
     title = "no event stops a majority"
     sentence = "An event that cannot be carried out is void at every broker alike, and no broker leaves because of one."
-    kinds = ("replica", "leaves")
+    kinds = ("replica", "strays", "leaves")
 
     def picks(self, event: Event) -> Json:
         return event.data.get("voids")
 
     def step(self, state: State, event: Event) -> None:
-        if event.kind == "replica":
+        if event.kind != "leaves":
             super().step(state, event)
         elif not event.data.get("excused"):
             state.left.append(event)

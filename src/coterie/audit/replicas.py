@@ -20,9 +20,25 @@ Place = tuple[str, int, str, int]
 
 
 @dataclass(slots=True)
+class Strays:
+    """Brokers that a simulation has told to make another state of the log, in which life: what they say of what they
+    have is no matter of whoever compares accounts, as long as nobody relies on it (B16)."""
+
+    told: set[tuple[str, Json]] = field(default_factory=set)
+
+    def excuse(self, event: Event) -> bool:
+        """Whether the event is nothing to be compared."""
+        who = address(event), event.data.get("life")
+        if event.kind == "strays":
+            self.told.add(who)
+        return event.kind == "strays" or who in self.told
+
+
+@dataclass(slots=True)
 class State:
     accounts: dict[Place, dict[str, Event]] = field(default_factory=dict)
     """By place and incarnation."""
+    strays: Strays = field(default_factory=Strays)
     left: list[Event] = field(default_factory=list)
     """Of brokers that left because of an event."""
 
@@ -38,7 +54,7 @@ class SameAccounts(Property[State]):
     """What a subclass picks of each account is the same wherever it is given."""
 
     split_by = BY_RUN
-    kinds: ClassVar[tuple[str, ...]] = ("replica",)
+    kinds: ClassVar[tuple[str, ...]] = ("replica", "strays")
 
     @abstractmethod
     def picks(self, event: Event) -> Json:
@@ -49,7 +65,7 @@ class SameAccounts(Property[State]):
 
     def step(self, state: State, event: Event) -> None:
         place = place_of(event)
-        if place is not None:
+        if not state.strays.excuse(event) and place is not None:
             state.accounts.setdefault(place, {}).setdefault(address(event), event)
 
     def finish(self, state: State) -> list[Violation]:

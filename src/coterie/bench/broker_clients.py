@@ -15,10 +15,10 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar, cast
 
-from coterie.amqp.codes import PROTOCOL_HEADER
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.properties import Properties, encode
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.codes import PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.properties import Properties, encode
+from coterie.amqp.wire.tables import Value
 
 WINDOW = 1000
 """Publishes that wait for their confirms."""

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.tables import Value
 from coterie.runtime.aio import run
 from coterie.workers import Command
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.broker.validation import Check, Whole, flag, short_text, table, text, type_name
 from coterie.errors import ProtocolError
 

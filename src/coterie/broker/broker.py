@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from coterie.amqp.codes import NOT_ALLOWED, PRECONDITION_FAILED
+from coterie.amqp.wire.codes import NOT_ALLOWED, PRECONDITION_FAILED
 from coterie.auditlog.log import AMQP, REFUSED, AuditLog
 from coterie.broker import records, validation
 from coterie.broker.cluster import Cluster, NullCluster
@@ -56,6 +56,8 @@ class Broker:
         self.vhosts: dict[str, Vhost] = {}
         self.damaged = False
         """Some of what the store had is lost."""
+        self.crashed = False
+        """The life before did not end properly."""
         self.records: dict[tuple[str, str], Record] = {}
         """Records of kinds that are not the broker's own, as they were recovered: users and the like."""
         self.begins_with: dict[tuple[str, str], Record] = {}
@@ -108,6 +110,7 @@ class Broker:
         for text in found.damage:
             log.warning("the store is damaged", what=text)
         self.damaged = bool(found.damage)
+        self.crashed = not found.clean
         self.records = rebuild(self, found)
         if DEFAULT_VHOST not in self.vhosts:
             self.make_vhost(DEFAULT_VHOST)
@@ -205,7 +208,7 @@ class Broker:
             return self.vhosts[name]
         if self.journal.on:
             self.journal.note(restore_key, self.vhosts, name, None)
-        self.store.save(records.VHOST, records.key_of(name), {})
+        self._save(records.VHOST, records.key_of(name), {})
         return self.make_vhost(name)
 
     def _end_vhost(self, name: str) -> ProtocolError | None:
@@ -221,7 +224,7 @@ class Broker:
         del self.vhosts[name]
         self.churn_gone.add(vhost.churn)
         self.gone.add(vhost.gone)
-        self.store.save(records.VHOST, records.key_of(name), None)
+        self._save(records.VHOST, records.key_of(name), None)
         return None
 
     @property
@@ -242,9 +245,14 @@ class Broker:
             self.records.pop((kind, key), None)
         else:
             self.records[kind, key] = record
-        self.store.save(kind, key, record)
+        self._save(kind, key, record)
         for listener in self.record_changed:
             listener(kind, key, record)
+
+    def _save(self, kind: str, key: str, record: Record | None) -> None:
+        if self.journal.effects.on:
+            self.journal.effects.record(kind, key, record)
+        self.store.save(kind, key, record)
 
     def kept_records(self) -> list[tuple[str, str, Record]]:
         """All of them, for a broker that is to have the same."""
@@ -281,6 +289,7 @@ class Broker:
             vhost.observers.append(self.traced)
         vhost.observers += self.observers
         vhost.refused_step = partial(self._refused_step, name)
+        vhost.exhausted = lambda: self.memory_watch.exhausted
         self.vhosts[name] = vhost
         return vhost
 

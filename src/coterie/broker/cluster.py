@@ -12,27 +12,31 @@ beyond them: lease.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from coterie.broker.delivery import HeldRanges
 from coterie.broker.journal import NO_VERDICT, Broken
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
+    from coterie.broker.delivery import Delivery
     from coterie.broker.entry import Entry
+    from coterie.broker.following.steps import Answer
     from coterie.broker.journal import Journal
     from coterie.broker.leases import Lease, LeaseStep
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
+    from coterie.broker.rows import Row
     from coterie.broker.specs import QueueSpec
     from coterie.broker.transaction import Transaction
     from coterie.broker.vhost import PseudoQueue, Vhost
     from coterie.broker.wiring import Change
-    from coterie.replication.steps import Answer
     from coterie.runtime.base import Runtime
 
 R = TypeVar("R")
@@ -72,11 +76,11 @@ class Cluster(ABC):
         """Why nothing may leave this broker now; nothing: it may."""
         return ""
 
-    def is_absent(self, entries: Iterable[Entry]) -> bool:
+    def is_absent(self, messages: Iterable[Message | None]) -> bool:
         """Whether the body of any of them is still on its way to this broker."""
         return False
 
-    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+    def reading(self, queue: Queue, rows: Sequence[Row], lease: Lease | None) -> None:
         """They go to somebody who reads them in bulk, through that lease or without any."""
         traced = queue.vhost.traced
         if traced is not None and lease is not None:
@@ -166,13 +170,13 @@ class Cluster(ABC):
         """The consumer is to have them (`Queue.apply_acquire`). They are no longer among the ready ones."""
 
     @abstractmethod
-    def accept(self, queue: Queue, entries: Sequence[Entry]) -> None: ...
+    def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None: ...
 
     @abstractmethod
-    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None: ...
+    def release(self, queue: Queue, holder: object, ranges: Sequence[Range], redelivered: bool) -> None: ...
 
     @abstractmethod
-    def reject(self, queue: Queue, entries: Sequence[Entry]) -> None: ...
+    def reject(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None: ...
 
     @abstractmethod
     def expire(self, queue: Queue) -> None:
@@ -180,7 +184,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def get(
-        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Delivery | ProtocolError | None], None]
     ) -> None: ...
 
     @abstractmethod
@@ -206,9 +210,13 @@ class Cluster(ABC):
 
     @abstractmethod
     def transaction(
-        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+        self,
+        vhost: Vhost,
+        transaction: Transaction,
+        done: Callable[[ProtocolError | None], None],
+        publishes: Sequence[Publish] = (),
     ) -> None:
-        """All of it in one step, or nothing."""
+        """All of it in one step, or nothing: then the error says why, and what it settled goes back."""
 
     @abstractmethod
     def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
@@ -238,19 +246,21 @@ class NullCluster(Cluster):
     def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
         queue.apply_acquire(consumer, entries)
 
-    def accept(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        queue.apply_accept(entries)
+    def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        queue.apply_accept(holder, ranges)
 
-    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
+    def release(self, queue: Queue, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
         """Nobody holds them any more, also if the queue's rules cannot be carried out."""
-        if not queue.journal.apart(partial(queue.apply_release, entries, redelivered), "a release by the rules"):
-            queue.put_back(entries, redelivered)
+        step = partial(queue.apply_release, holder, ranges, redelivered)
+        if not queue.journal.apart(step, "a release by the rules"):
+            queue.put_back(holder, ranges, redelivered)
             queue.dispatcher.schedule()
 
-    def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self._settle(queue.journal, partial(queue.apply_reject, entries), {queue: entries})
+    def reject(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        held = HeldRanges(queue, holder, ranges)
+        self._settle(queue.journal, partial(queue.apply_reject, holder, ranges), [held])
 
-    def _settle(self, journal: Journal, step: Callable[[], None], *settled: Mapping[Queue, Sequence[Entry]]) -> None:
+    def _settle(self, journal: Journal, step: Callable[[], None], settled: Iterable[HeldRanges]) -> None:
         """Take a step by which a client is done with these. If it fails, the client is told, and they go back: the
         client does not think of them any more."""
         try:
@@ -258,9 +268,8 @@ class NullCluster(Cluster):
         except (*NO_VERDICT, Broken):
             raise
         except Exception:
-            for part in settled:
-                for queue, entries in part.items():
-                    self.release(queue, entries, redelivered=True)
+            for queue, holder, ranges in settled:
+                self.release(queue, holder, ranges, redelivered=True)
             raise
 
     def expire(self, queue: Queue) -> None:
@@ -268,16 +277,16 @@ class NullCluster(Cluster):
             queue.expiry.pause()
 
     def get(
-        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Delivery | ProtocolError | None], None]
     ) -> None:
         def again() -> None:
             done(None if queue.deleted else queue.get(holder, no_ack))
 
-        entry = queue.get(holder, no_ack)
-        if entry is None and queue.ready and queue.pager.paged:
+        found = queue.get(holder, no_ack)
+        if found is None and queue.ready and queue.pager.paged:
             queue.pager.bring(again)
         else:
-            done(entry)
+            done(found)
 
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
         try:
@@ -304,11 +313,15 @@ class NullCluster(Cluster):
             vhost.store.when_synced(written, lambda: done(result))
 
     def transaction(
-        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+        self,
+        vhost: Vhost,
+        transaction: Transaction,
+        done: Callable[[ProtocolError | None], None],
+        publishes: Sequence[Publish] = (),
     ) -> None:
-        settled = transaction.accepts, transaction.rejects, transaction.requeues
-        self._settle(vhost.journal, partial(vhost.apply_transaction, transaction), *settled)
-        vhost.when_safe(done)
+        settled = [*transaction.accepts, *transaction.rejects, *transaction.requeues]
+        self._settle(vhost.journal, partial(vhost.apply_transaction, transaction), settled)
+        vhost.when_safe(partial(done, None))
 
     def replicate(self, vhost: Vhost, step: bytes, done: Callable[[Answer], None]) -> None:
         answer = vhost.journal.run(partial(vhost.apply_step, step))

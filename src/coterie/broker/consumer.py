@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
+    from coterie.broker.delivery import Delivery
     from coterie.broker.queue import Queue
 
 
@@ -39,9 +39,9 @@ class Sink(ABC):
         return {}
 
     @abstractmethod
-    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Take them; never more than `room` said. Each `entry.message` is there, and stays this consumer's until
-        `accept`, `release` or `reject`; with `no_ack` it is gone from the queue when this call returns."""
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
+        """Take it; never more than `room` said. What is in it stays with `delivery.holder` until `accept`, `release`
+        or `reject`; with `no_ack` it is gone from the queue when this call returns."""
 
     def failed(self, error: ProtocolError) -> None:
         """What it asked for, and waits for no answer to, cannot be done."""
@@ -79,7 +79,7 @@ class Consumer:
         self.hungry = False
         """It is in the queue's rotation: it had room when it was last asked, or was woken since."""
         self.offered = 0
-        """Entries that the cluster has been asked for on its behalf, and that it has not got yet."""
+        """Messages that the cluster has been asked for on its behalf, and that it has not got yet."""
 
     def __repr__(self) -> str:
         return f"<Consumer {self.tag} of {self.queue.name}>"

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from coterie.amqp.properties import PERSISTENT, Properties
-from coterie.amqp.tables import Table, Value
+from coterie.amqp.wire.properties import PERSISTENT, Properties
+from coterie.amqp.wire.tables import Table, Value
 from coterie.broker.message import Message, make_message
 from coterie.broker.observer import Reason
 from coterie.broker.router import copies

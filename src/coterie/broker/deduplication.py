@@ -18,10 +18,11 @@ from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.properties import message_id
+from coterie.amqp.wire.properties import message_id
 from coterie.broker.dead_letter import DEATHS
 from coterie.broker.journal import Journal, restore_attributes
 from coterie.broker.seen import DIGEST, Pages, Run
+from coterie.broker.state.vocabulary import Count
 
 if TYPE_CHECKING:
     from coterie.broker.limits import Limits
@@ -139,6 +140,8 @@ class Window:
             fresh, duplicates = self._sift(messages)
             if duplicates:
                 queue.counters.duplicates += len(duplicates)
+                if queue.journal.effects.on:
+                    queue.journal.effects.counted(queue, Count.DUPLICATES, len(duplicates))
                 if queue.vhost.traced is not None:
                     queue.vhost.traced.dropped(queue, duplicates)
             queue.enqueue(fresh)
@@ -170,21 +173,29 @@ class Window:
             fresh.append(message)
         if kept:
             run = Run(self.kept.number + 1, self._wall, b"".join(kept))
-            self.kept.add(run)
-            self._forget()
+            self._remember(self.kept, run)
             if self._pages is not None:
                 self._pages.save(run, self.kept.oldest)
         if fleeting:
-            self.fleeting.add(Run(self.fleeting.number + 1, self._wall, b"".join(fleeting)))
-            self._forget()
+            self._remember(self.fleeting, Run(self.fleeting.number + 1, self._wall, b"".join(fleeting)))
         return fresh, duplicates
 
+    def _remember(self, memory: Memory, run: Run) -> None:
+        memory.add(run)
+        effects = self._queue.journal.effects
+        if effects.on:
+            effects.remembered(self._queue, run.ids)
+        self._forget()
+
     def _forget(self) -> None:
-        limits = self._queue.limits
+        limits, known = self._queue.limits, len(self)
         ttl, length = limits.deduplicate_ttl, limits.deduplicate_length or LENGTH_DEFAULT
         before = 0.0 if ttl is None else self._wall - ttl / 1000
         self.kept.forget(before, length)
         self.fleeting.forget(before, length)
+        effects = self._queue.journal.effects
+        if effects.on and len(self) != known:
+            effects.forgot(self._queue, known - len(self))
 
     def clear(self) -> None:
         """The queue does not deduplicate any more, or is gone."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coterie.broker import queue_image
+from coterie.broker.delivery import Delivery
+from coterie.broker.effects import ADD, REMOVE, REST, WAKE
 from coterie.broker.entry import Entry
 from coterie.broker.observer import Reason
 from coterie.broker.rotation import Rotation
@@ -42,6 +44,7 @@ class Dispatcher:
         queue.keep()
         self.rotation.check(consumer, queue.what)
         self.rotation.add(consumer)
+        self._tell(ADD, consumer)
         self._changed()
         self.schedule()
 
@@ -51,6 +54,7 @@ class Dispatcher:
             return
         queue.keep()
         self.rotation.remove(consumer)
+        self._tell(REMOVE, consumer)
         self._changed()
         if queue.spec.auto_delete and not self.rotation.consumers:
             queue.cluster.unused(queue)
@@ -62,9 +66,15 @@ class Dispatcher:
         for observer in self._queue.observers:
             observer.consumers_changed(self._queue)
 
+    def _tell(self, code: int, consumer: Consumer) -> None:
+        effects = self._queue.journal.effects
+        if effects.on:
+            effects.consumer(self._queue, code, consumer)
+
     def wake(self, consumer: Consumer) -> None:
         self._queue.keep()
         if self.rotation.wake(consumer):
+            self._tell(WAKE, consumer)
             self.schedule()
 
     # Turns.
@@ -98,6 +108,7 @@ class Dispatcher:
                 room = consumer.sink.room(consumer) - consumer.offered
                 if room <= 0:
                     rotation.rest(consumer)
+                    self._tell(REST, consumer)
                     continue
                 rotation.turn(consumer)
                 entries = self.take(min(room, self._batch, max(1, waiting // rotation.hungry)), now)
@@ -166,14 +177,14 @@ class Dispatcher:
         counters.redelivered += again
         for observer in queue.observers:
             observer.acquired(queue, entries)
-        consumer.sink.deliver(consumer, entries)
+        consumer.sink.deliver(consumer, Delivery.of(queue, consumer, entries, bool(again)))
         if consumer.no_ack:
             counters.delivered_no_ack += len(entries)
             queue.dequeue(entries, Reason.GOT)
         else:
             counters.delivered += len(entries)
 
-    def get(self, holder: object, no_ack: bool) -> Entry | None:
+    def get(self, holder: object, no_ack: bool) -> Delivery | None:
         queue = self._queue
         queue.keep()
         queue.expiry.used()
@@ -183,10 +194,11 @@ class Dispatcher:
         (entry,) = entries
         queue.lease(entries, holder)
         entry.deliveries += 1
+        found = Delivery.of(queue, holder, entries)
         queue.counters.redelivered += entry.redelivered
         if no_ack:
             queue.counters.got_no_ack += 1
             queue.dequeue(entries, Reason.GOT)
         else:
             queue.counters.got += 1
-        return entry
+        return found

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from coterie.amqp.codes import PRECONDITION_FAILED
-from coterie.amqp.tables import encode_table
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.tables import encode_table
 from coterie.broker.arguments import ALTERNATE
 from coterie.broker.specs import DIRECT, FANOUT, HEADERS, REPLICATION, TOPIC, Binding, Destination, ExchangeSpec
 from coterie.broker.topic import TopicTrie
@@ -78,8 +78,13 @@ class Exchange(ABC):
         return True
 
     @abstractmethod
-    def route(self, key: str, headers: Headers) -> Iterable[Target]:
-        """Where the bindings lead; one target may come more than once."""
+    def route(self, key: str, headers: Headers, most: int) -> tuple[Iterable[Target], int]:
+        """Where the bindings lead, one target may come more than once; and how many steps it took to find out, but one
+        for each target. Raises TooManySteps if these would be more than `most`."""
+
+    def leads(self, key: str, most: int) -> tuple[Iterable[Target], int]:
+        """The same, at most, whatever headers a message has."""
+        return self.route(key, {}, most)
 
     @abstractmethod
     def _link(self, identity: BindingId, binding: Binding) -> None: ...
@@ -93,8 +98,8 @@ class DirectExchange(Exchange):
         super().__init__(spec)
         self._by_key: dict[str, dict[BindingId, Target]] = {}
 
-    def route(self, key: str, headers: Headers) -> Iterable[Target]:
-        return self._by_key.get(key, {}).values()
+    def route(self, key: str, headers: Headers, most: int) -> tuple[Iterable[Target], int]:
+        return self._by_key.get(key, {}).values(), 0
 
     def _link(self, identity: BindingId, binding: Binding) -> None:
         self._by_key.setdefault(binding.key, {})[identity] = binding.kind, binding.destination
@@ -107,8 +112,8 @@ class DirectExchange(Exchange):
 
 
 class FanoutExchange(Exchange):
-    def route(self, key: str, headers: Headers) -> Iterable[Target]:
-        return [(binding.kind, binding.destination) for binding in self.bindings.values()]
+    def route(self, key: str, headers: Headers, most: int) -> tuple[Iterable[Target], int]:
+        return [(binding.kind, binding.destination) for binding in self.bindings.values()], 0
 
     def _link(self, identity: BindingId, binding: Binding) -> None:
         pass
@@ -122,8 +127,8 @@ class TopicExchange(Exchange):
         super().__init__(spec)
         self._trie: TopicTrie[BindingId, Target] = TopicTrie()
 
-    def route(self, key: str, headers: Headers) -> Iterable[Target]:
-        return self._trie.match(key)
+    def route(self, key: str, headers: Headers, most: int) -> tuple[Iterable[Target], int]:
+        return self._trie.match(key, most)
 
     def _link(self, identity: BindingId, binding: Binding) -> None:
         self._trie.add(binding.key, identity, (binding.kind, binding.destination))
@@ -146,8 +151,11 @@ class HeadersExchange(Exchange):
                 PRECONDITION_FAILED, f"invalid x-match field value {match!r}; expected one of {', '.join(_MATCHES)}"
             )
 
-    def route(self, key: str, headers: Headers) -> Iterable[Target]:
-        return [target for matches, target in self._matchers.values() if matches(headers)]
+    def route(self, key: str, headers: Headers, most: int) -> tuple[Iterable[Target], int]:
+        return [target for matches, target in self._matchers.values() if matches(headers)], len(self._matchers)
+
+    def leads(self, key: str, most: int) -> tuple[Iterable[Target], int]:
+        return [target for _, target in self._matchers.values()], len(self._matchers)
 
     def _link(self, identity: BindingId, binding: Binding) -> None:
         self._matchers[identity] = _matcher(binding.arguments), (binding.kind, binding.destination)
@@ -157,7 +165,7 @@ class HeadersExchange(Exchange):
 
 
 class ReplicationExchange(Exchange):
-    """What is published to it are steps of another broker's link, for queues that follow (`coterie.replication`)."""
+    """What is published to it are steps of another broker's link, for queues that follow (`broker.following`)."""
 
     def set_policy(self, definition: Mapping[str, object], name: str | None) -> None:
         """No alternate exchange: by one, whoever sets policies would get the messages of steps, and the link would be
@@ -169,8 +177,8 @@ class ReplicationExchange(Exchange):
             PRECONDITION_FAILED, f"exchange '{self.name}' takes no bindings: each step that comes to it names its queue"
         )
 
-    def route(self, key: str, headers: Headers) -> Iterable[Target]:
-        return ()
+    def route(self, key: str, headers: Headers, most: int) -> tuple[Iterable[Target], int]:
+        return (), 0
 
     def _link(self, identity: BindingId, binding: Binding) -> None:
         pass

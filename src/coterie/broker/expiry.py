@@ -74,6 +74,7 @@ class Expiry:
         if not self._queue.deleted:
             if mortal:
                 self.arm(asked=True)
+                self.mortal = True
             if self._lease is None and self._queue.limits.expires is not None and not self._queue.consumers:
                 self._lease = self._runtime.call_later(_bounded(self._queue.limits.expires / 1000), self._look)
 

@@ -3,8 +3,8 @@
 The store is told both within one unit, so that a crash loses neither the message nor its letter, and doubles nothing.
 A queue that overflows with letters kills others in turn; these are worked off one after the other, in the same step.
 What a step may cost is bounded: queues that kill each letter again, in a ring that is longer than a letter can tell, or
-in branches that double with each death, would keep the broker, and with it a cluster, busy for ever. Such a step fails,
-and nothing of it has happened.
+in branches that double with each death, would keep the broker, and with it a cluster, busy for ever; and so would many
+messages that die together, each with a letter for very many queues. Such a step fails, and nothing of it has happened.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.broker.dead_letter import goes_round, make_letter
 from coterie.broker.entry import Entry
-from coterie.broker.message import Message, make_message
+from coterie.broker.message import Message, make_message, route_bytes
 from coterie.broker.observer import Reason
+from coterie.broker.topic import TooManySteps
 from coterie.errors import ProtocolError
 from coterie.logs import Log
 
@@ -35,6 +36,11 @@ CASCADE_MAX: Final = 2 << 20
 CASCADE_EACH: Final = 4 << 10
 """Bytes of headers, about, that letters of letters may have in one step: in any case, and for each message that dies in
 it first. That is a second or two of work. It is no setting: every broker of a cluster must come to the same verdict."""
+COPIES_MAX: Final = 200_000
+COPIES_EACH: Final = 4
+"""Copies for queues, and steps on the way to them, that the letters of one step may be, in the same way."""
+DYING_MAX: Final = 20_000
+"""Copies that letters of messages which expire together may be: what is more waits for a later step."""
 _LETTER: Final = 128
 """What a letter costs besides its headers, as if it were bytes of them."""
 
@@ -45,8 +51,8 @@ class Cascade(ProtocolError):
     def __init__(self, queue: Queue) -> None:
         super().__init__(
             PRECONDITION_FAILED,
-            f"dead letters of dead letters, and so on, are too many for one step: those of {queue.what} were the last;"
-            " see where x-dead-letter-exchange leads from queues that keep nothing",
+            f"dead letters, and those of dead letters, are too many for one step: those of {queue.what} were the last;"
+            " see where x-dead-letter-exchange leads from queues that keep nothing, and how many queues get each",
         )
 
 
@@ -59,7 +65,7 @@ class Graveyard:
         self._busy = False
         self._step = 0
         """The journal's, for which is left:"""
-        self._left = 0
+        self._left = self._copies = 0
         self._warned: set[tuple[str, str, str]] = set()
 
     def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
@@ -88,9 +94,34 @@ class Graveyard:
         """So many die, not as letters of others in this step."""
         journal = queue.journal
         if not journal.on or journal.step != self._step:
-            self._step, self._left = journal.step, CASCADE_MAX
+            self._step, self._left, self._copies = journal.step, CASCADE_MAX, COPIES_MAX
         if queue.home is None:  # others have none of its messages, and must find the same left
             self._left += count * CASCADE_EACH
+            self._copies += count * COPIES_EACH
+
+    def work(self, queue: Queue, key: str) -> int:
+        """What it costs if a message with that routing key dies in the queue (`Router.reach`)."""
+        limits = queue.limits
+        if limits.dead_exchange is None:
+            return 0
+        exchange, key = limits.dead_exchange, key if limits.dead_key is None else limits.dead_key
+        try:
+            return self._vhost.router.reach(exchange, key, route_bytes(exchange, key))[1]
+        except TooManySteps:  # it leads nowhere
+            return 1
+
+    def at_once(self, queue: Queue) -> int:
+        """Messages at the head of the queue that may die in one step, by where their letters go."""
+        head = queue.lanes.head()
+        key = "" if head is None or head.message is None else head.message.key
+        return max(1, DYING_MAX // max(1, self.work(queue, key)))
+
+    def _spend(self, queue: Queue, work: int) -> None:
+        """Raises Cascade if the step can be taken back."""
+        if queue.home is None:  # else they are published, by events of their own
+            self._copies -= work
+            if self._copies < 0 and queue.journal.on:
+                raise Cascade(queue)
 
     def _affords(self, queue: Queue, letter: Message) -> bool:
         """Whether a letter that died again may be sent on. Raises Cascade if the step can be taken back."""
@@ -153,7 +184,9 @@ class Graveyard:
             self._warn(queue.name, exchange, "a dead letter that cannot be written is dropped", error)
             return UNWRITABLE
         sent = False
-        for target in vhost.router.find(exchange, keys, letter)[0]:
+        targets, _, work = vhost.router.find(exchange, keys, letter)
+        self._spend(queue, work)
+        for target in targets:
             if reason is not Reason.REJECTED and goes_round(letter, target.name):
                 self._warn(queue.name, target.name, "dead letters that go round are dropped")
                 continue

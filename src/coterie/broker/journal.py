@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from coterie.broker.effects import Effects
 from coterie.errors import DiskError
 from coterie.logs import Log
 
@@ -34,10 +35,12 @@ class Broken(Exception):
 class Journal:
     """Of one broker. It is off unless a step is being taken."""
 
-    __slots__ = ("_effects", "_notes", "_said", "_store", "on", "step", "turn")
+    __slots__ = ("_later", "_notes", "_said", "_store", "effects", "on", "step", "turn")
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
+        self.effects = Effects()
+        """What is being done, if all brokers do it alike; without what is taken back."""
         self.on = False
         """A step is being taken: changes are to be noted."""
         self.step = 0
@@ -46,7 +49,7 @@ class Journal:
         """Another one whenever a step, or a part of one that can be taken back alone, begins or ends: who notes itself
         as a whole need do so once in each."""
         self._notes: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        self._effects: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self._later: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._said: list[Callable[[], object]] = []
 
     def note(self, undo: Callable[..., object], *args: Any) -> None:
@@ -56,7 +59,7 @@ class Journal:
     def after(self, call: Callable[..., object], *args: Any) -> None:
         """Once the step has succeeded; at once, if none is being taken."""
         if self.on:
-            self._effects.append((call, args))
+            self._later.append((call, args))
         else:
             call(*args)
 
@@ -71,8 +74,9 @@ class Journal:
     def run(self, step: Callable[[], R]) -> R:
         """Take a step, or a part of one, whole or not at all: what it raises is raised, and nothing has happened."""
         store, inner = self._store, self.on
-        notes, effects, said = len(self._notes), len(self._effects), len(self._said)
+        notes, later, said = len(self._notes), len(self._later), len(self._said)
         mark = None if store is None else store.mark()
+        made = self.effects.mark()
         self.on = True
         self.turn += 1
         self.step += not inner
@@ -83,7 +87,8 @@ class Journal:
                 self.on = inner
                 self.turn += 1
         except BaseException:
-            del self._effects[effects:], self._said[said:]
+            del self._later[later:], self._said[said:]
+            self.effects.cut(made)
             try:
                 self._undo(notes)
             finally:
@@ -127,9 +132,9 @@ class Journal:
 
     def _let_out(self) -> None:
         """What the step does towards others; what one of them makes of it is no matter of the step."""
-        while self._effects:
-            effects, self._effects = self._effects, []
-            for call, args in effects:
+        while self._later:
+            calls, self._later = self._later, []
+            for call, args in calls:
                 try:
                     call(*args)
                 except NO_VERDICT:

@@ -23,9 +23,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
+from coterie.amqp.wire.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
 from coterie.broker import records, validation
 from coterie.broker.lease_expiry import LeaseExpiry
+from coterie.broker.observer import Reason
 from coterie.broker.queue_image import held, hold_again
 from coterie.errors import ProtocolError
 
@@ -77,7 +78,8 @@ class Lease:
     """One of them; to its messages it is the holder."""
 
     __slots__ = (
-        "bytes", "count", "id", "name", "next", "pieces", "queue", "replaced", "session", "since", "used", "user"
+        "bytes", "count", "effect_name", "id", "name", "next", "pieces", "queue", "replaced", "session", "since",
+        "used", "user",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, name: str, id: int, user: str, session: str, since: int) -> None:
@@ -85,6 +87,7 @@ class Lease:
         self.name = name
         self.id = id
         """No other lease of any queue has or had it."""
+        self.effect_name = b"lease %d" % id
         self.user = user
         self.session = session
         """Who may change it."""
@@ -279,7 +282,7 @@ class Leases:
             if traced is not None:
                 traced.retiring(lease, entries)
             self._drop(lease, pieces[0].offset, pieces[-1].stop, entries)
-            self._queue.apply_accept(entries)
+            self._queue.dequeue(entries, Reason.ACCEPTED)
         return more
 
     def release(self, lease: Lease, first: int, most: int) -> bool:
@@ -290,7 +293,7 @@ class Leases:
             entries = lease.entries(pieces)
             self._drop(lease, pieces[0].offset, pieces[-1].stop, entries)
             self._queue.leased()
-            self._queue.apply_release(entries, redelivered=True)
+            self._queue.give_back(entries, redelivered=True)
         return more
 
     def _drop(self, lease: Lease, first: int, stop: int, entries: list[Entry]) -> None:
@@ -304,6 +307,7 @@ class Leases:
     def end(self, lease: Lease) -> None:
         self._queue.keep()
         del self._by_name[lease.name]
+        self._tell(lease.name, None)
         self._save(lease.name, None)
 
     def end_all(self) -> None:
@@ -323,12 +327,19 @@ class Leases:
     # What is kept.
 
     def save(self, lease: Lease) -> None:
+        self._tell(lease.name, [lease.id, lease.user, lease.session, lease.since, lease.next, lease.count])
         self._save(lease.name, lease.record())
 
     def _save(self, name: str, record: Record | None) -> None:
         queue, store = self._queue, self._queue.vhost.store
         if store in queue.observers:
             store.save(records.LEASE, records.key_of(queue.vhost.name, queue.name, name), record)
+
+    def _tell(self, name: str, told: list[object] | None) -> None:
+        """What it holds, its messages have told."""
+        effects = self._queue.journal.effects
+        if effects.on:
+            effects.record(records.LEASE, f"{self._queue.incarnation} {name}", told)
 
     def records(self) -> list[Record]:
         return [lease.record() for lease in self._by_name.values()]

@@ -5,6 +5,9 @@ That is exact, falls when messages go, and is the same in the simulator. And the
 process has: headers of messages, bindings, channels, buffers, logs, whatever clients can make a broker keep. Memory
 that is free again may stay with the process (fragments): when half of the messages have gone that were there when it
 became too large, and it does not grow, it may go on, up to so much more.
+
+Whoever does not publish does not wait, and can make it grow all the same: by bindings, channels, consumers. When the
+process has half as much again as it may have before publishers wait, nothing of that is made any more, but for a few.
 """
 
 from __future__ import annotations
@@ -17,6 +20,12 @@ PROCESS_PART: Final = 1.5
 """Of memory_high: what the process may have before publishers wait whatever is counted."""
 PROCESS_MAX: Final = 4 / 3
 """Of that: beyond it nothing is taken for fragments."""
+PROCESS_EXHAUSTED: Final = 1.5
+"""Of that: beyond it nothing new is made, as publishers that wait have not been enough."""
+FEW: Final = 16
+"""Channels of a connection, and consumers of a channel, that may be made all the same, for messages to be consumed."""
+SMALL: Final = 4096
+"""Bytes of arguments that such a consumer may have."""
 PROCESS_MIN: Final = 64 << 20
 """Bytes that a process may grow by in any case, however small memory_high is."""
 PROCESS_STEP: Final = 16 << 20
@@ -33,6 +42,8 @@ class MemoryWatch:
         self._counted = False
         self.process = False
         """It is the process that is too large."""
+        self.exhausted = False
+        """It is so large that nothing new is to be made: publishers wait, and others make it grow."""
         self._most = 0
         """The most that was counted while it was."""
         self._mark = 0
@@ -50,6 +61,7 @@ class MemoryWatch:
             self._counted = False
         limit, grows = self.limit(high), process > self._last
         self._last = process
+        self.exhausted = process > limit * PROCESS_EXHAUSTED
         if process <= limit * low:
             self.process, self._mark, self._most = False, 0, 0
         elif process > max(limit, self._mark):

@@ -7,9 +7,9 @@ was published and may be in many queues at once.
 
 from __future__ import annotations
 
-from coterie.amqp.codes import PRECONDITION_FAILED
-from coterie.amqp.properties import Properties, decode, encode, peek
-from coterie.amqp.tables import short
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.properties import Properties, decode, encode, peek
+from coterie.amqp.wire.tables import short
 from coterie.errors import ProtocolError
 
 HAS_HEADERS = 0x20

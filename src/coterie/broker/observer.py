@@ -45,6 +45,9 @@ class QueueObserver:
     def leapt(self, queue: Queue) -> None:
         """Its next position may be further on than any message says."""
 
+    def flagged(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        """They are ready, and somebody may have seen them, as others say: `redelivered` of each is up to date."""
+
     def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
         """New entries, with rising positions. Those that a limit evicts at once come too, and are dequeued after."""
 

@@ -27,7 +27,7 @@ What a client wants (`accept`, `release`, `reject`) goes to the cluster, which c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,9 @@ from coterie.broker import queue_image
 from coterie.broker.arguments import REJECT_DEAD
 from coterie.broker.counters import Counters
 from coterie.broker.deduplication import Window, window_for
+from coterie.broker.delivery import Delivery, HeldRanges, positions_in, ranges_of
 from coterie.broker.dispatch import Dispatcher
+from coterie.broker.effects import REMOVE
 from coterie.broker.entry import GONE, Entry
 from coterie.broker.expiry import Expiry
 from coterie.broker.leases import Leases
@@ -43,16 +45,21 @@ from coterie.broker.limits import Limits
 from coterie.broker.observer import DEADLY, QueueObserver, Reason
 from coterie.broker.paging import Pager
 from coterie.broker.ready import OneLane, Ready
+from coterie.broker.rows import Row, rows_of
+from coterie.broker.state.vocabulary import Count
 
 if TYPE_CHECKING:
     from coterie.broker.consumer import Consumer
+    from coterie.broker.following.followed_queue import Replica
     from coterie.broker.message import Message
+    from coterie.broker.ranges import Range
     from coterie.broker.specs import QueueSpec
     from coterie.broker.vhost import Vhost
-    from coterie.replication.replica import Replica
     from coterie.runtime.base import Runtime
 
 _position = attrgetter("position")
+_LONG = 4096
+"""A range may be longer than the queue by so many positions, and all of them are looked at."""
 
 
 class Queue:
@@ -155,6 +162,8 @@ class Queue:
         """Count what was refused; it may be a dead letter all the same."""
         self.keep()
         self.counters.refused += len(messages)
+        if self.journal.effects.on:
+            self.journal.effects.counted(self, Count.REFUSED, len(messages))
         if self.limits.overflow == REJECT_DEAD and self.limits.dead_exchange is not None:
             entries = [Entry(0, message, self, len(message.body)) for message in messages]
             self.vhost.bury(self, entries, Reason.EVICTED, told=False)
@@ -224,6 +233,18 @@ class Queue:
         for observer in self.observers:
             observer.leapt(self)
 
+    def flag(self, upto: int | None = None) -> None:
+        """Whatever is ready, or is so up to there, may have been given to somebody by others."""
+        entries = [
+            entry
+            for entry in self.entries.values()
+            if entry.holder is None and not entry.redelivered and (upto is None or entry.position <= upto)
+        ]
+        for entry in entries:
+            entry.redelivered = True
+        for observer in self.observers:
+            observer.flagged(self, entries)
+
     # Consumers.
 
     def subscribe(self, consumer: Consumer) -> None:
@@ -248,31 +269,71 @@ class Queue:
         """The entries, which were taken from the ready ones, are the consumer's."""
         self.dispatcher.acquired(consumer, entries)
 
-    def get(self, holder: object, no_ack: bool = False) -> Entry | None:
+    def get(self, holder: object, no_ack: bool = False) -> Delivery | None:
         """The next one for whoever asks; None: there is none, or it is on disk and must be loaded (`pager.bring`)."""
         return self.dispatcher.get(holder, no_ack)
 
-    # What becomes of an acquired message.
+    # What becomes of acquired messages. What their holder does not hold any more is left alone.
 
-    def accept(self, entries: Sequence[Entry]) -> None:
+    def accept(self, holder: object, ranges: Sequence[Range]) -> None:
         """They are done with."""
-        self.cluster.accept(self, entries)
+        self.cluster.accept(self, holder, ranges)
 
-    def release(self, entries: Sequence[Entry], redelivered: bool = True) -> None:
+    def release(self, holder: object, ranges: Sequence[Range], redelivered: bool = True) -> None:
         """Back to their places; `redelivered`: somebody may have seen them."""
-        self.cluster.release(self, entries, redelivered)
+        self.cluster.release(self, holder, ranges, redelivered)
 
-    def reject(self, entries: Sequence[Entry]) -> None:
+    def reject(self, holder: object, ranges: Sequence[Range]) -> None:
         """They are dead letters, or dropped if the queue has no dead-letter exchange."""
-        self.cluster.reject(self, entries)
+        self.cluster.reject(self, holder, ranges)
 
-    def apply_accept(self, entries: Sequence[Entry]) -> None:
-        self.dequeue(entries, Reason.ACCEPTED)
+    def apply_accept(self, holder: object, ranges: Sequence[Range]) -> None:
+        self._settle(holder, ranges, Reason.ACCEPTED)
 
-    def apply_reject(self, entries: Sequence[Entry]) -> None:
-        self.dequeue(entries, Reason.REJECTED)
+    def apply_reject(self, holder: object, ranges: Sequence[Range]) -> None:
+        self._settle(holder, ranges, Reason.REJECTED)
 
-    def apply_release(self, entries: Sequence[Entry], redelivered: bool) -> None:
+    def apply_release(self, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
+        self.give_back(self._held(holder, ranges), redelivered)
+
+    def _settle(self, holder: object, ranges: Sequence[Range], reason: Reason) -> None:
+        """What that holder holds of these leaves."""
+        live, gone, size = self.entries, GONE, 0
+        left: list[Entry] = []
+        if self.journal.on:
+            queue_image.keep(self)
+            self.journal.note(queue_image.hold_in, self, left, holder)
+        if holder is None:
+            return
+        for position in self._within(ranges):
+            entry = live.get(position)
+            if entry is not None and entry.holder is holder:
+                left.append(entry)
+                entry.holder = gone
+                del live[position]
+                size += entry.size
+        self.bytes -= size
+        if left:
+            self._left(left, reason)
+
+    def _held(self, holder: object, ranges: Sequence[Range]) -> list[Entry]:
+        """Those that are still in the queue, and that holder's."""
+        found = map(self.entries.get, self._within(ranges))
+        return [entry for entry in found if entry is not None and entry.holder is holder]
+
+    def _within(self, ranges: Sequence[Range]) -> Iterable[int]:
+        """Positions in these ranges, and of very long ones those alone where something is."""
+        live = self.entries
+        most = len(live) + _LONG
+        for first, stop in ranges:
+            if stop - first > most:
+                break
+        else:
+            return range(*ranges[0]) if len(ranges) == 1 else positions_in(ranges)
+        return [position for first, stop in ranges for position in sorted(live) if first <= position < stop]
+
+    def give_back(self, entries: Sequence[Entry], redelivered: bool) -> None:
+        """By the rules: beyond the delivery limit they leave."""
         back = [entry for entry in entries if entry.holder is not None and entry.holder is not GONE]
         if not back:
             return
@@ -303,9 +364,9 @@ class Queue:
             self.expiry.arm()
         self.dispatcher.schedule()
 
-    def put_back(self, entries: Sequence[Entry], redelivered: bool) -> None:
+    def put_back(self, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
         """As `apply_release`, without the rules: no limit is looked at, so nothing leaves the queue."""
-        back = sorted((e for e in entries if e.holder is not None and e.holder is not GONE), key=_position)
+        back = sorted(self._held(holder, ranges), key=_position)
         if self.journal.on:
             queue_image.keep(self)
             self.journal.note(queue_image.hold_again, queue_image.held(back))
@@ -323,6 +384,8 @@ class Queue:
         self.keep()
         if consumer in self.rotation.consumers:
             self.rotation.remove(consumer)
+            if self.journal.effects.on:
+                self.journal.effects.consumer(self, REMOVE, consumer)
 
     def dequeue(self, entries: Sequence[Entry], reason: Reason) -> None:
         """Acquired ones leave; those that are gone already are left alone."""
@@ -385,6 +448,8 @@ class Queue:
         """Another policy applies."""
         self.keep()
         before, self.limits = self.limits, limits
+        if self.journal.effects.on:
+            self.journal.effects.limited(self)
         self.window = window_for(self, limits)
         if limits.ttl is not None and limits.ttl != before.ttl:
             self.expiry.shorten(self.entries.values(), limits.ttl)
@@ -393,8 +458,8 @@ class Queue:
         self._fit((), None)
 
     def expire(self) -> None:
-        """What has expired at the head of the queue leaves."""
-        expired = self.lanes.take_expired(self.cluster.now())
+        """What has expired at the head of the queue leaves: what is too much for one step, a little later."""
+        expired = self.lanes.take_expired(self.cluster.now(), self.vhost.graveyard.at_once(self))
         if expired:
             self.leave(expired, Reason.EXPIRED)
 
@@ -435,6 +500,11 @@ class Queue:
 
     # For the parts of this queue.
 
+    def routing_key(self, position: int) -> str:
+        """Of a message; of one that is gone, or on disk only, none."""
+        entry = self.entries.get(position)
+        return "" if entry is None or entry.message is None else entry.message.key
+
     def heads(self) -> Iterator[Entry]:
         """The first ready one of each priority."""
         return self.lanes.heads()
@@ -461,9 +531,87 @@ class Queue:
         for observer in self.observers:
             observer.acquired(self, entries)
 
+    def drop_ready(self, ranges: Sequence[Range], reason: Reason) -> int:
+        """What is ready of these leaves; how much that was."""
+        found = map(self.entries.get, self._within(ranges))
+        entries = [entry for entry in found if entry is not None and entry.holder is None]
+        if entries:
+            self.leave(entries, reason, ghosts=True)
+        return len(entries)
+
     def lose(self, entries: list[Entry]) -> None:
         """Ready ones cannot be read from disk: they leave."""
         self.leave(entries, Reason.LOST, ghosts=True)
+
+    # Questions about what is in it, by positions.
+
+    def message(self, position: int) -> Message | None:
+        """The one that is there, if it is in memory."""
+        entry = self.entries.get(position)
+        return None if entry is None else entry.message
+
+    @property
+    def count(self) -> int:
+        """All that is in it, ready or acquired."""
+        return len(self.entries)
+
+    @property
+    def first_position(self) -> int:
+        """Of the oldest that is in it; of the next one, if nothing is."""
+        return next(iter(self.entries), self.next_position)
+
+    def positions(self, first: int = 0) -> Iterator[int]:
+        """From there on, rising."""
+        return (position for position in self.entries if position >= first)
+
+    def has(self, position: int) -> bool:
+        return position in self.entries
+
+    def holders(self) -> list[tuple[object, list[Range]]]:
+        """Who holds what; None: it is ready."""
+        found: dict[object, list[int]] = {}
+        for position, entry in sorted(self.entries.items()):
+            found.setdefault(entry.holder, []).append(position)
+        return [(holder, ranges_of(positions)) for holder, positions in found.items()]
+
+    def last_flagged(self) -> int:
+        """The last ready one that somebody may have seen; 0: there is none. A lease knows what it was of its own."""
+        ready = (entry for entry in self.entries.values() if entry.holder is None)
+        return max((entry.position for entry in ready if entry.redelivered), default=0)
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Positions, rising, with the bytes of their bodies, also of what is on disk."""
+        return ((position, entry.size) for position, entry in self.entries.items())
+
+    def bodies_came(self, positions: Sequence[int]) -> None:
+        """The store gets them now: it had nothing to keep without."""
+        store = self.vhost.store
+        if store in self.observers:
+            store.enqueued(self, [self.entries[position] for position in sorted(positions)])
+
+    def ready_over(self) -> list[Range]:
+        """What is at the heads and has no time left, and may die at once."""
+        over = self.lanes.expired(self.cluster.now(), self.vhost.graveyard.at_once(self))
+        return ranges_of([entry.position for entry in over])
+
+    # Questions about what somebody holds.
+
+    def still_held(self, holder: object, ranges: Sequence[Range]) -> list[Range]:
+        """What of these is still in the queue, and that holder's."""
+        return ranges_of([entry.position for entry in self._held(holder, ranges)])
+
+    def held_now(self, ranges: Sequence[Range]) -> list[HeldRanges]:
+        """What of these somebody holds, and who."""
+        found: dict[object, list[int]] = {}
+        for entry in map(self.entries.get, self._within(ranges)):
+            if entry is not None and entry.holder is not None:
+                found.setdefault(entry.holder, []).append(entry.position)
+        return [HeldRanges(self, holder, ranges_of(positions)) for holder, positions in found.items()]
+
+    def are_over(self, ranges: Sequence[Range], now: float) -> list[Range]:
+        """What of these has no time left."""
+        found = map(self.entries.get, self._within(ranges))
+        return ranges_of([e.position for e in found if e is not None and e.expires is not None and e.expires <= now])
 
     # Everything at once, and looking.
 
@@ -533,8 +681,25 @@ class Queue:
                     break
         return result
 
-    def read(
-        self, first: int, last: int, limit: int, done: Callable[[list[tuple[Entry, Message]] | Exception], None]
-    ) -> None:
-        """As `browse`, with the messages, also of what is on disk."""
-        self.pager.read(self.browse(first, last, limit), done)
+    def read(self, first: int, last: int, limit: int, done: Callable[[list[Row] | Exception], None]) -> None:
+        """Up to `limit` with positions from `first` to `last`, also of what is on disk."""
+        self._read(self.browse(first, last, limit), done)
+
+    def read_ranges(self, ranges: Sequence[Range], done: Callable[[list[Row] | Exception], None]) -> None:
+        """What of these is in the queue."""
+        found = map(self.entries.get, self._within(ranges))
+        self._read([entry for entry in found if entry is not None], done)
+
+    def _read(self, entries: list[Entry], done: Callable[[list[Row] | Exception], None]) -> None:
+        self.pager.read(entries, lambda found: done(found if isinstance(found, Exception) else rows_of(found)))
+
+    def choose(self, first: int, last: int, limit: int, size: int, each: int = 0) -> tuple[list[Range], int | None]:
+        """Where up to `limit` messages with positions from `first` to `last` are, that have up to `size` bytes, but one
+        in any case; and the first that is left out, if there is one. A message takes its body and `each`."""
+        chosen: list[int] = []
+        for entry in self.browse(first, last, limit + 1):
+            if len(chosen) >= limit or (chosen and entry.size > size):
+                return ranges_of(chosen), entry.position
+            chosen.append(entry.position)
+            size -= entry.size + each
+        return ranges_of(chosen), None

@@ -15,9 +15,9 @@ from coterie.broker.counters import NAMES
 from coterie.broker.entry import GONE, Entry
 
 if TYPE_CHECKING:
+    from coterie.broker.following.followed_queue import Replica
     from coterie.broker.queue import Queue
     from coterie.broker.rotation import Rotation
-    from coterie.replication.replica import Replica
 
 _OF_QUEUE = (
     "ready", "ready_bytes", "bytes", "next_position", "deleted", "limits", "policy", "operator_policy", "replica",
@@ -138,6 +138,14 @@ def bring_back(queue: Queue, entries: Sequence[Entry], holders: Sequence[object]
         if holder is not GONE:
             entry.holder = holder
             live[entry.position] = entry
+
+
+def hold_in(queue: Queue, entries: Sequence[Entry], holder: object) -> None:
+    """They never left, and that one holds them."""
+    live = queue.entries
+    for entry in entries:
+        entry.holder = holder
+        live[entry.position] = entry
 
 
 def give_back(entries: Sequence[Entry], holder: object) -> None:

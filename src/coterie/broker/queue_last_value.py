@@ -62,11 +62,11 @@ class LastValueQueue(Queue):
             self.dequeue(held, Reason.REPLACED)
         super()._fit(arrived, now)
 
-    def apply_release(self, entries: Sequence[Entry], redelivered: bool) -> None:
+    def give_back(self, entries: Sequence[Entry], redelivered: bool) -> None:
         replaced = [e for e in entries if isinstance(e.mark, str) and self._newest.get(e.mark) is not e]
         if replaced:
             self.dequeue(replaced, Reason.REPLACED)
-        super().apply_release(entries, redelivered)
+        super().give_back(entries, redelivered)
 
     def _forget(self, entries: list[Entry]) -> None:
         for entry in entries:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coterie.broker.leases import Gone
+from coterie.broker.rows import Row, rows_of
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class NotHere(CoterieError):
 
 
 class Slice(NamedTuple):
-    rows: list[tuple[Entry, Message]]
+    rows: list[Row]
     offsets: list[int] | None
     """Of a lease."""
     last: bool
@@ -81,12 +82,15 @@ class Read(ABC):
         self, entries: list[Entry], found: list[tuple[Entry, Message]], offsets: list[int] | None, last: bool,
         done: Done,
     ) -> None:  # fmt: skip
-        if found and self.queue.cluster.is_absent(entry for entry, _ in found):
+        if found and self.queue.cluster.is_absent(message for _, message in found):
             done(NotHere("this broker catches up, and lacks some of these messages"))
             return
         if found:
-            self.queue.cluster.reading(self.queue, found, self._holder)
-        done(Slice(found, offsets, last))
+            rows = rows_of(found)
+            self.queue.cluster.reading(self.queue, rows, self._holder)
+        else:
+            rows = []
+        done(Slice(rows, offsets, last))
 
     _holder: Lease | None = None
 

@@ -83,11 +83,11 @@ class Ready(ABC):
     def head(self) -> Entry | None:
         return next(self.heads(), None)
 
-    def take_expired(self, now: float) -> list[Entry]:
-        """Those at the heads whose time is over."""
+    def take_expired(self, now: float, most: int) -> list[Entry]:
+        """Those at the heads whose time is over; so many of them at most."""
         expired: list[Entry] = []
         for lane in self.lanes():
-            while lane:
+            while lane and len(expired) < most:
                 head = lane[0]
                 if head.holder is not None:
                     self.ghosts -= 1
@@ -98,11 +98,13 @@ class Ready(ABC):
                 lane.popleft()
         return expired
 
-    def expired(self, now: float) -> list[Entry]:
+    def expired(self, now: float, most: int) -> list[Entry]:
         """The same, and they stay where they are."""
         found: list[Entry] = []
         for lane in self.lanes():
             for entry in lane:
+                if len(found) >= most:
+                    break
                 if entry.holder is None:
                     if entry.expires is None or entry.expires > now:
                         break

@@ -13,7 +13,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any, Final
 
-from coterie.amqp.tables import FarMoment, RawText
+from coterie.amqp.wire.tables import FarMoment, RawText
 from coterie.broker.arguments import Arguments
 from coterie.broker.policy import Policy
 from coterie.broker.specs import Binding, ExchangeSpec, QueueSpec

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.broker import records
 from coterie.broker.entry import Entry
+from coterie.broker.following.followed_queue import Replica
 from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
 from coterie.broker.specs import EXCHANGE_KINDS, ExchangeSpec, QueueSpec
@@ -16,7 +17,6 @@ from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import LIMITS
 from coterie.errors import ProtocolError
 from coterie.logs import Log
-from coterie.replication.replica import Replica
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coterie.amqp.codes import ACCESS_REFUSED
+from coterie.amqp.wire.codes import ACCESS_REFUSED
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:

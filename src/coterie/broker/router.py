@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.exchange import Exchange, Headers
 from coterie.broker.message import Message, route_bytes
 from coterie.broker.settings import BrokerSettings
+from coterie.broker.topic import TooManySteps
 from coterie.broker.validation import COPIES as HEADERS
 from coterie.errors import ProtocolError
 
@@ -33,6 +34,7 @@ class Router:
         self._queues = queues
         self._max = settings.route_cache_max
         self._hops_max = settings.exchange_hops_max
+        self._steps_max = settings.topic_steps_max
         self.known: dict[bytes, tuple[Queue, ...]] = {}
         """By `Message.route`."""
 
@@ -53,22 +55,39 @@ class Router:
         if found is not None and not (message.has_headers and COPIES in message.header):
             return found
         keys = [message.key, *copies(message)]
-        queues, fixed = self.find(message.exchange, keys, message)
+        queues, fixed, _ = self.find(message.exchange, keys, message)
         if fixed and len(keys) == 1:
-            if len(self.known) >= self._max:
-                self.known.clear()
-            self.known[message.route] = queues
+            self._learn(message.route, queues)
         return queues
 
-    def find(self, exchange: str, keys: Sequence[str], message: Message) -> tuple[tuple[Queue, ...], bool]:
-        """The queues, and whether they hang on exchange and keys alone."""
+    def _learn(self, route: bytes, queues: tuple[Queue, ...]) -> None:
+        if len(self.known) >= self._max:
+            self.known.clear()
+        self.known[route] = queues
+
+    def reach(self, exchange: str, key: str, route: bytes, copies: Sequence[str] = ()) -> tuple[tuple[Queue, ...], int]:
+        """Where something that is published there may come to, and what it costs at most: copies for queues, and steps
+        on the way to them. `route`: exchange and key as `Message.route` has them. Raises TooManySteps."""
+        known = None if copies else self.known.get(route)
+        if known is not None:
+            return known, len(known) or 1
+        queues, fixed, work = self.find(exchange, [key, *copies], None)
+        if fixed and not copies:
+            self._learn(route, queues)
+        return queues, work
+
+    def find(self, exchange: str, keys: Sequence[str], message: Message | None) -> tuple[tuple[Queue, ...], bool, int]:
+        """The queues, whether they hang on exchange and keys alone, and what it took, and takes, to reach them. Without
+        a message: where it may lead at most; raises TooManySteps."""
         queues: dict[str, Queue] = {}
         fixed = True
+        steps = targets = 0
         waiting = [exchange]
         seen = {exchange}
         for name in waiting:  # grows as it goes
             if name == "":
                 queues.update((key, self._queues[key]) for key in keys if key in self._queues)
+                targets += len(keys)
                 continue
             here = self._exchanges.get(name)
             if here is None:
@@ -76,20 +95,30 @@ class Router:
             headers: Headers = _NO_HEADERS
             if here.by_headers:
                 fixed = False
-                headers = _headers(message)
+                headers = _NO_HEADERS if message is None else _headers(message)
             led = False
             for key in keys:
-                for kind, target in here.route(key, headers):
+                try:
+                    left = self._steps_max - steps
+                    found, taken = here.leads(key, left) if message is None else here.route(key, headers, left)
+                except TooManySteps:
+                    if message is None:
+                        raise
+                    continue  # a letter, or whoever was not asked before: it leads nowhere
+                steps += taken
+                for kind, target in found:
                     led = True
+                    targets += 1
                     if kind == "queue":
                         queues[target] = self._queues[target]
                     elif target not in seen and len(seen) < self._hops_max:
                         seen.add(target)
                         waiting.append(target)
-            if not led and here.alternate is not None and here.alternate not in seen:
+            has_led = led and not (message is None and here.by_headers)
+            if not has_led and here.alternate is not None and here.alternate not in seen:
                 seen.add(here.alternate)
                 waiting.append(here.alternate)
-        return tuple(queues.values()), fixed
+        return tuple(queues.values()), fixed, max(steps + targets, 1)
 
 
 def _headers(message: Message) -> Headers:
@@ -104,7 +133,11 @@ def copies(message: Message, hidden: bool = True) -> list[str]:
     """The further routing keys of a message: of its header CC and, if those are asked for, of BCC."""
     if not (message.has_headers and COPIES in message.header):
         return []
-    headers = _headers(message)
+    return copies_of(_headers(message), hidden)
+
+
+def copies_of(headers: Headers, hidden: bool = True) -> list[str]:
+    """The same, of a table of headers."""
     keys: list[str] = []
     for name in HEADERS if hidden else HEADERS[:1]:
         value = headers.get(name)

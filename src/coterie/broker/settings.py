@@ -15,6 +15,10 @@ class BrokerSettings:
         64, "most messages given to one consumer before it is another one's turn", minimum=1, shared=True
     )
     route_cache_max: int = setting(20_000, "routes that a vhost remembers, by exchange and routing key", minimum=1)
+    topic_steps_max: int = setting(
+        100_000, "steps that the routing keys of a message may take through the patterns bound to topic exchanges; "
+        "with more they lead nowhere, and a client that publishes so is told", minimum=1000, shared=True,
+    )  # fmt: skip
     exchange_hops_max: int = setting(1_000, "exchanges that one message may go through", minimum=1, shared=True)
     memory_high: int = setting(
         1 << 30,

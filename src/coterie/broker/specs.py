@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from coterie.amqp.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.broker import arguments, validation
 from coterie.broker.arguments import Arguments
 from coterie.errors import ProtocolError
@@ -15,6 +15,8 @@ TOPIC: Final = "topic"
 FANOUT: Final = "fanout"
 HEADERS: Final = "headers"
 REPLICATION: Final = "x-replication"
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+"""The pseudo-queue of direct replies: consumed from, and named in reply_to."""
 EXCHANGE_KINDS: Final = (DIRECT, FANOUT, HEADERS, TOPIC, REPLICATION)
 
 Destination = Literal["queue", "exchange"]

@@ -147,6 +147,14 @@ class Store(QueueObserver, ABC):
         clear()
         self.recover(done)
 
+    def keep_aside(self) -> None:
+        """What it has now is not right: when it is renewed and the new is whole, this is kept for a look."""
+
+    @property
+    def kept_aside(self) -> Sequence[str]:
+        """Where, the oldest first."""
+        return ()
+
     @abstractmethod
     def close(self, done: Callable[[], None]) -> None:
         """Write and sync what there is, then `done`."""

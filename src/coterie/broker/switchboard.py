@@ -25,8 +25,8 @@ from coterie.broker.specs import DIRECT, FANOUT, HEADERS, TOPIC, Binding, Exchan
 from coterie.broker.storage import Record, Store
 
 if TYPE_CHECKING:
+    from coterie.broker.following.followed_queue import Replica
     from coterie.broker.queue import Queue
-    from coterie.replication.replica import Replica
 
 PREDECLARED: Final = (
     ExchangeSpec("amq.direct", DIRECT, True),
@@ -93,8 +93,9 @@ class Switchboard(ABC):
         exchange = self.exchanges[spec.name] = made
         self._apply_policies_to_exchange(exchange)
         self._changed()
-        if save and spec.durable:
-            self._save(records.EXCHANGE, records.key_of(self.name, spec.name), records.exchange_record(spec))
+        if save:
+            key = records.key_of(self.name, spec.name)
+            self._save(records.EXCHANGE, key, records.exchange_record(spec), spec.durable)
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
@@ -106,8 +107,7 @@ class Switchboard(ABC):
         for binding in list(exchange.bindings.values()):
             self._unlink(exchange, binding)
         self._changed()
-        if exchange.spec.durable:
-            self._save(records.EXCHANGE, records.key_of(self.name, exchange.name), None)
+        self._save(records.EXCHANGE, records.key_of(self.name, exchange.name), None, exchange.spec.durable)
         self._remove_bindings_to(("exchange", exchange.name))
 
     # Queues.
@@ -144,8 +144,8 @@ class Switchboard(ABC):
         self.router.added(name)
         if incarnation is None:
             self.churn.created += 1
-        if (save or incarnation is None) and kept(spec):
-            self._save(records.QUEUE, records.key_of(self.name, name), records.queue_record(spec, number))
+        if save or incarnation is None:
+            self._save(records.QUEUE, records.key_of(self.name, name), records.queue_record(spec, number), kept(spec))
         return queue
 
     def remove_queue(self, queue: Queue) -> None:
@@ -163,8 +163,7 @@ class Switchboard(ABC):
         self._changed()
         self.store.begin()
         try:
-            if kept(queue.spec):
-                self._save(records.QUEUE, records.key_of(self.name, queue.name), None)
+            self._save(records.QUEUE, records.key_of(self.name, queue.name), None, kept(queue.spec))
             if queue.replica is not None:
                 self._save(records.REPLICA, records.key_of(self.name, queue.name), None)
             if queue.window is not None:
@@ -201,8 +200,8 @@ class Switchboard(ABC):
         self._leading_to.setdefault(target, {})[binding.source, binding_id(binding)] = binding
         self.binding_count += 1
         self._changed()
-        if save and self._durable(binding):
-            self._save(records.BINDING, records.binding_key(self.name, binding), {})
+        if save:
+            self._save(records.BINDING, records.binding_key(self.name, binding), {}, self._durable(binding))
 
     def remove_binding(self, binding: Binding) -> None:
         exchange = self.exchanges[binding.source]
@@ -222,8 +221,8 @@ class Switchboard(ABC):
             del self._leading_to[target]
         self.binding_count -= 1
         self._changed()
-        if exchange.spec.durable:  # and if it was not saved, no harm is done
-            self._save(records.BINDING, records.binding_key(self.name, binding), None)
+        # If it was not saved, no harm is done.
+        self._save(records.BINDING, records.binding_key(self.name, binding), None, exchange.spec.durable)
         return True
 
     def _remove_bindings_to(self, target: Target) -> None:
@@ -235,8 +234,7 @@ class Switchboard(ABC):
                 if self._unlink(exchange, binding) and exchange.spec.auto_delete and not exchange.bindings:
                     self._keep(self.exchanges, exchange.name)
                     del self.exchanges[exchange.name]
-                    if exchange.spec.durable:
-                        self._save(records.EXCHANGE, records.key_of(self.name, exchange.name), None)
+                    self._save(records.EXCHANGE, records.key_of(self.name, exchange.name), None, exchange.spec.durable)
                     ended.append(("exchange", exchange.name))
 
     def _durable(self, binding: Binding) -> bool:
@@ -313,8 +311,11 @@ class Switchboard(ABC):
         if save:
             self._save(records.LIMIT, records.key_of(self.name, name), None if value is None else {"value": value})
 
-    def _save(self, kind: str, key: str, record: Record | None) -> None:
-        self.store.save(kind, key, record)
+    def _save(self, kind: str, key: str, record: Record | None, durable: bool = True) -> None:
+        if self.journal.effects.on:
+            self.journal.effects.record(kind, key, record)
+        if durable:
+            self.store.save(kind, key, record)
 
     def _changed(self) -> None:
         self.wiring += 1

@@ -1,13 +1,17 @@
 """Topic patterns: words between dots; `*` is any one word, `#` any number of words, also none.
 
 A trie of words. Matching follows all that may match at once, word by word, so that its cost is bounded by the number of
-words times the number of places in the trie that they reach, however many `#` there are.
+words times the number of places in the trie that they reach, however many `#` there are. Who binds with many long
+patterns makes that much all the same: so it is counted, and ends at a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
+from coterie.errors import ProtocolError
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -52,9 +56,11 @@ class TopicTrie(Generic[K, V]):
             path.pop()
             del path[-1].children[words.pop()]
 
-    def match(self, key: str) -> Iterator[V]:
-        """The values of all patterns that match a routing key; one that two patterns have comes twice."""
+    def match(self, key: str, most: int) -> tuple[list[V], int]:
+        """The values of all patterns that match a routing key, one that two patterns have twice; and how many steps it
+        took. Raises TooManySteps if these would be more than `most`."""
         places = _reach([self._root])
+        steps = len(places)
         for word in _words(key):
             after: list[_Node[K, V]] = []
             for node in places:
@@ -65,10 +71,23 @@ class TopicTrie(Generic[K, V]):
                     if child is not None and not child.many:  # a key's own `#` is a word, not a pattern
                         after.append(child)
             places = _reach(after)
+            steps += len(places)
+            if steps > most:
+                raise TooManySteps(key, most)
             if not places:
-                return
-        for node in places:
-            yield from node.ends.values()
+                break
+        return [value for node in places for value in node.ends.values()], steps
+
+
+class TooManySteps(ProtocolError):
+    """A routing key with which nothing can be published."""
+
+    def __init__(self, key: str, most: int) -> None:
+        super().__init__(
+            PRECONDITION_FAILED,
+            f"routing key '{key[:80]}' takes more than {most:,} steps through the patterns that are bound"
+            " (broker.topic_steps_max)",
+        )
 
 
 def _reach(nodes: list[_Node[K, V]]) -> dict[_Node[K, V], None]:

@@ -8,24 +8,28 @@ a confirm or a commit-ok goes out, and before the store writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.delivery import add_range, count_of, merged, ranges_of
 from coterie.broker.leases import Lease
 from coterie.broker.observer import DEADLY, QueueObserver, Reason
 from coterie.broker.switchboard import kept
 from coterie.trace import UNTRACED, Json, Tracer
 
 if TYPE_CHECKING:
+    from coterie.broker.delivery import Delivery, HeldRanges
     from coterie.broker.entry import Entry
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
+    from coterie.broker.rows import Row
     from coterie.broker.storage import Recovered, Store
-    from coterie.broker.transaction import ByQueue, Transaction
+    from coterie.broker.transaction import Transaction
     from coterie.broker.vhost import Vhost
 
 SPAN_MAX = 1_000_000
@@ -229,28 +233,27 @@ class BrokerTrace(QueueObserver):
             tag=consumer.tag, vhost=_vhost(queue),
         )  # fmt: skip
 
-    def handed(self, sink: Sink, entries: Sequence[Entry]) -> None:
+    def handed(self, sink: Sink, delivery: Delivery) -> None:
         """On their way to a client."""
-        flagged = [entry.position for entry in entries if entry.redelivered]
-        sums: list[Json] = [crc32(entry.message.body) for entry in entries if entry.message is not None]
-        self._emit(
-            "handed", entries[0].queue, entries, holder=sink.traced_as, redelivered=pairs(flagged) or None, sums=sums
+        sums: list[Json] = [crc32(message.body) for message in delivery.messages]
+        self._ranges(
+            "handed", delivery.queue, delivery.ranges, holder=sink.traced_as, redelivered=inclusive(delivery.flagged),
+            sums=sums,
         )  # fmt: skip
 
-    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease) -> None:
+    def reading(self, queue: Queue, rows: Sequence[Row], lease: Lease) -> None:
         """On their way to whoever reads a lease."""
-        sums: list[Json] = [crc32(message.body) for _, message in rows]
-        self._emit("read", queue, [entry for entry, _ in rows], holder=holder_name(lease), sums=sums)
+        sums: list[Json] = [crc32(row.message.body) for row in rows]
+        self._positions("read", queue, [row.position for row in rows], holder=holder_name(lease), sums=sums)
 
     def retiring(self, lease: Lease, entries: Sequence[Entry]) -> None:
         """Whoever reads a lease has done with them."""
         self._emit("accept", lease.queue, entries, holder=holder_name(lease))
 
-    def answered(self, kind: str, sink: Sink, answers: Mapping[Queue, Sequence[Entry]]) -> None:
+    def answered(self, kind: str, sink: Sink, answers: Iterable[HeldRanges]) -> None:
         """A client has said what is to become of some: `accept` or `reject`."""
-        for queue, entries in answers.items():
-            if entries:
-                self._emit(kind, queue, entries, holder=sink.traced_as)
+        for queue, ranges in _by_queue(answers).items():
+            self._ranges(kind, queue, ranges, holder=sink.traced_as)
 
     # Transactions.
 
@@ -270,8 +273,8 @@ class BrokerTrace(QueueObserver):
         }
         self._say(
             "tx", state="begins", tx=self._transaction, channel=self._channel, enqueues=enqueues,
-            accepts=_by_queue(transaction.accepts), rejects=_by_queue(transaction.rejects),
-            requeues=_by_queue(transaction.requeues), vhost=None if vhost == "/" else vhost,
+            accepts=_settling(transaction.accepts), rejects=_settling(transaction.rejects),
+            requeues=_settling(transaction.requeues), vhost=None if vhost == "/" else vhost,
         )  # fmt: skip
 
     def applied(self) -> None:
@@ -291,24 +294,23 @@ class BrokerTrace(QueueObserver):
         """What every queue holds."""
         for vhost in vhosts:
             for queue in vhost.queues.values():
-                held: dict[str, list[int]] = {}
-                for position, entry in queue.entries.items():
-                    if entry.holder is not None:
-                        held.setdefault(holder_name(entry.holder), []).append(position)
-                ready = [position for position, entry in queue.entries.items() if entry.holder is None]
+                held: dict[str, list[Range]] = {}
+                ready: list[Range] = []
+                for holder, ranges in queue.holders():
+                    if holder is None:
+                        ready = ranges
+                    else:
+                        held.setdefault(holder_name(holder), []).extend(ranges)
                 self._trace.emit(
-                    "inventory", queue=name_of(queue), count=len(queue.entries), ready=pairs(sorted(ready)),
-                    held={holder: pairs(sorted(found)) for holder, found in held.items()},
+                    "inventory", queue=name_of(queue), count=queue.count, ready=inclusive(ready) or [],
+                    held={name: inclusive(merged(found)) or [] for name, found in held.items()},
                     counted=[queue.ready, queue.unacked], next=queue.next_position, vhost=_vhost(queue),
                 )  # fmt: skip
 
-    def unsettled(self, sink: Sink, entries: Iterable[Entry]) -> None:
+    def unsettled(self, sink: Sink, held: Iterable[HeldRanges]) -> None:
         """What a channel says that its client has."""
-        found: dict[Queue, list[int]] = {}
-        for entry in entries:
-            found.setdefault(entry.queue, []).append(entry.position)
-        for queue, positions in found.items():
-            self._positions("unsettled", queue, sorted(positions), holder=sink.traced_as)
+        for queue, ranges in _by_queue(held).items():
+            self._ranges("unsettled", queue, sorted(ranges), holder=sink.traced_as)
 
     def flush(self) -> None:
         self._trace.flush()
@@ -326,13 +328,15 @@ class BrokerTrace(QueueObserver):
         self._positions(kind, queue, [entry.position for entry in entries], **data)
 
     def _positions(self, kind: str, queue: Queue, positions: list[int], **data: Json) -> None:
-        ranges = pairs(positions)
-        first, last = (min(positions), max(positions)) if positions else (None, None)
+        self._ranges(kind, queue, ranges_of(positions), **data)
+
+    def _ranges(self, kind: str, queue: Queue, ranges: Sequence[Range], **data: Json) -> None:
+        first, last = (min(ranges)[0], max(ranges)[1] - 1) if ranges else (None, None)
         if first is not None and last is not None and last - first >= SPAN_MAX:
             first = last = None  # a restart may leap over very many; the ranges say it
-        data |= {"ranges": ranges if len(ranges) > 1 else None, "vhost": _vhost(queue)}
+        data |= {"ranges": inclusive(ranges) if len(ranges) > 1 else None, "vhost": _vhost(queue)}
         self._say(
-            kind, first=first, last=last, count=len(positions), queue=name_of(queue), **data
+            kind, first=first, last=last, count=count_of(ranges), queue=name_of(queue), **data
         )  # fmt: skip
 
 
@@ -361,10 +365,23 @@ def pairs(numbers: Sequence[int]) -> list[Json]:
     return [[*each] for each in found]
 
 
-def _by_queue(entries: ByQueue) -> dict[str, Json]:
+def inclusive(ranges: Iterable[Range]) -> list[Json] | None:
+    """As [first, last]; None: there are none."""
+    return [[first, stop - 1] for first, stop in ranges] or None
+
+
+def _by_queue(held: Iterable[HeldRanges]) -> dict[Queue, list[Range]]:
+    found: dict[Queue, list[Range]] = {}
+    for queue, _, ranges in held:
+        for first, stop in ranges:
+            add_range(found.setdefault(queue, []), first, stop)
+    return found
+
+
+def _settling(held: Iterable[HeldRanges]) -> dict[str, Json]:
     return {
-        name_of(queue): pairs([entry.position for entry in found])
-        for queue, found in entries.items()
+        name_of(queue): inclusive(ranges) or []
+        for queue, ranges in _by_queue(held).items()
         if not queue.name.startswith(UNTRACED)
     }
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from coterie import patterns
 from coterie.addresses import AllowList, allow_list, is_loopback
-from coterie.amqp.codes import ACCESS_REFUSED
-from coterie.amqp.tables import decode_table
+from coterie.amqp.wire.codes import ACCESS_REFUSED
+from coterie.amqp.wire.tables import decode_table
 from coterie.auditlog.log import EXCHANGE as AUDIT_EXCHANGE
 from coterie.broker import validation
 from coterie.broker.attempts import Attempts

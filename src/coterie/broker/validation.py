@@ -17,8 +17,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from coterie.amqp.codes import PRECONDITION_FAILED
-from coterie.amqp.tables import NESTING_MAX, FarMoment
+from coterie.amqp.wire.codes import PRECONDITION_FAILED
+from coterie.amqp.wire.tables import NESTING_MAX, FarMoment
 from coterie.errors import ProtocolError
 
 NAME_MAX: Final = 255

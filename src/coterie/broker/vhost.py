@@ -12,27 +12,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from coterie.amqp.codes import ACCESS_REFUSED, NOT_FOUND
+from coterie.amqp.wire.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED
 from coterie.broker import wiring
-from coterie.broker.entry import Entry
-from coterie.broker.exchange import Exchange
+from coterie.broker.delivery import Delivery, HeldRanges
+from coterie.broker.exchange import Exchange, binding_id
+from coterie.broker.following import followed_queue, permission
+from coterie.broker.following.steps import Answer, Step, answered, decode
 from coterie.broker.graveyard import Graveyard
 from coterie.broker.journal import restore_attributes
 from coterie.broker.message import Message
+from coterie.broker.message_codec import Malformed, Routes
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Publish, Routed, gather
 from coterie.broker.queues import make_queue
 from coterie.broker.specs import REPLICATION, Binding, ExchangeSpec, QueueSpec
 from coterie.broker.switchboard import Switchboard, kept
-from coterie.broker.transaction import Transaction, by_queue
-from coterie.cluster.wire import Malformed, Routes
+from coterie.broker.transaction import Transaction
 from coterie.errors import ProtocolError
-from coterie.replication import permission, replica
-from coterie.replication.steps import Answer, Step, answered, decode
 
 if TYPE_CHECKING:
     from coterie.broker.cluster import Cluster
     from coterie.broker.consumer import Consumer
+    from coterie.broker.entry import Entry
     from coterie.broker.policy import Policy
     from coterie.broker.queue import Queue
     from coterie.broker.settings import BrokerSettings
@@ -58,7 +59,7 @@ class PseudoQueue(Protocol):
 class Got:
     """What basic.get gives."""
 
-    entry: Entry
+    delivery: Delivery
     left: int
     """How many are ready after it."""
 
@@ -86,10 +87,12 @@ class Vhost(Switchboard):
         self.published = 0
         """Messages that came in."""
         self.deleted = False
+        self.exhausted: Callable[[], bool] = lambda: False
+        """Whether nothing new is to be made, as memory runs out."""
         self.refused_step: Callable[[str, str], None] = lambda user, why: None
         """Told of steps of a replication that their user may not take, and why."""
         self._number = number
-        self._graveyard = Graveyard(self)
+        self.graveyard = Graveyard(self)
         self._routes = Routes()
         self._unsafe = 0
         """The place in the store's log up to which publishers wait."""
@@ -130,6 +133,16 @@ class Vhost(Switchboard):
         if self.traced is not None:
             self.traced.routed(routed)
         self.cluster.publish(self, routed, _nothing)
+
+    def work(self, exchange: str, key: str, route: bytes, copies: Sequence[str]) -> int:
+        """What publishing there costs at most (`Router.reach`), with the letters of what makes room for it. Raises
+        TooManySteps."""
+        queues, work = self.router.reach(exchange, key, route, copies)
+        for queue in queues:
+            limits = queue.limits
+            if limits.dead_exchange is not None and limits.bounded:
+                work += self.graveyard.work(queue, key)
+        return work
 
     def takes_steps(self, exchange: str) -> bool:
         """Whether what is published there are steps of another broker's link."""
@@ -182,24 +195,26 @@ class Vhost(Switchboard):
     def transaction(
         self,
         publishes: Sequence[Publish],
-        accepts: Sequence[Entry],
-        rejects: Sequence[Entry],
-        requeues: Sequence[Entry],
-        done: Callable[[], None],
+        accepts: Sequence[HeldRanges],
+        rejects: Sequence[HeldRanges],
+        requeues: Sequence[HeldRanges],
+        done: Callable[[ProtocolError | None], None],
     ) -> None:
-        """All of it, or nothing. If a queue refuses one of the publishes (it is marked), nothing is published, and the
-        entries go back to their queues."""
+        """All of it, or nothing. If a queue refuses one of the publishes (it is marked), or it cannot be carried out
+        (that is the answer), nothing is published, and what was delivered goes back to its queues."""
         self.published += len(publishes)
         batch = gather(self, publishes)
-        answers = by_queue(accepts), by_queue(rejects), by_queue(requeues)
         if batch.refused:
             for queue, refused in batch.refused.items():
                 queue.counters.refused += len(refused)
-            everything = by_queue([*accepts, *rejects, *requeues])
-            self.cluster.transaction(self, Transaction({}, {}, {}, everything), done)
+            everything = [*accepts, *rejects, *requeues]
+            self.cluster.transaction(self, Transaction(requeues=everything), done)
         else:
-            self.cluster.transaction(self, Transaction(batch.routed, *answers), done, publishes)
+            self.cluster.transaction(self, Transaction(batch.routed, accepts, rejects, requeues), done, publishes)
             batch.finish()
+
+    def _refuse_new(self, what: str) -> ProtocolError:
+        return ProtocolError(PRECONDITION_FAILED, f"{what}: the broker has too much in memory for anything new")
 
     def declare_exchange(self, spec: ExchangeSpec, passive: bool, done: Callable[[ProtocolError | None], None]) -> None:
         if passive:
@@ -210,6 +225,8 @@ class Vhost(Switchboard):
                 done(error)
             else:
                 done(None)
+        elif self.exhausted() and spec.name not in self.exchanges:
+            done(self._refuse_new(f"cannot declare {self.exchange_name(spec.name)}"))
         else:
             self.change(wiring.DeclareExchange(spec), done)
 
@@ -233,6 +250,8 @@ class Vhost(Switchboard):
                 return
             queue.expiry.used()
             done(queue)
+        elif self.exhausted() and name not in self.queues:
+            done(self._refuse_new(f"cannot declare {self.queue_name(name)}"))
         elif name:
             self.change(wiring.DeclareQueue(name, spec, owner), done)
         else:
@@ -251,6 +270,11 @@ class Vhost(Switchboard):
         self.change(wiring.DeleteQueue(name, if_unused, if_empty, owner), done)
 
     def bind(self, binding: Binding, done: Callable[[ProtocolError | None], None], owner: object | None = None) -> None:
+        if self.exhausted():
+            source = self.exchanges.get(binding.source)
+            if source is not None and binding_id(binding) not in source.bindings:
+                done(self._refuse_new("cannot bind"))
+                return
         self.change(wiring.Bind(binding, owner), done)
 
     def unbind(
@@ -298,7 +322,7 @@ class Vhost(Switchboard):
             done(error)
             return
         queue.cluster.get(
-            queue, holder, no_ack, lambda found: done(Got(found, queue.ready) if isinstance(found, Entry) else found)
+            queue, holder, no_ack, lambda found: done(Got(found, queue.ready) if isinstance(found, Delivery) else found)
         )
 
     def consume(self, consumer: Consumer, done: Callable[[ProtocolError | None], None]) -> None:
@@ -404,12 +428,12 @@ class Vhost(Switchboard):
                     queue.window.take(messages)
                 else:
                     queue.enqueue(messages)
-            for queue, entries in transaction.accepts.items():
-                queue.apply_accept(entries)
-            for queue, entries in transaction.rejects.items():
-                queue.apply_reject(entries)
-            for queue, entries in transaction.requeues.items():
-                queue.apply_release(entries, redelivered=True)
+            for queue, holder, ranges in transaction.accepts:
+                queue.apply_accept(holder, ranges)
+            for queue, holder, ranges in transaction.rejects:
+                queue.apply_reject(holder, ranges)
+            for queue, holder, ranges in transaction.requeues:
+                queue.apply_release(holder, ranges, redelivered=True)
         finally:
             self.store.end()
         if self.traced is not None:
@@ -424,7 +448,7 @@ class Vhost(Switchboard):
         before = self.store.written()
         self.store.begin()
         try:
-            answer = replica.take(self, step)
+            answer = followed_queue.take(self, step)
         finally:
             self.store.end()
         self._note(before)
@@ -444,4 +468,4 @@ class Vhost(Switchboard):
 
     def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool = True) -> None:
         """They have left a queue that has a dead-letter exchange."""
-        self._graveyard.bury(queue, entries, reason, told)
+        self.graveyard.bury(queue, entries, reason, told)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from coterie.amqp.codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, PRECONDITION_FAILED, RESOURCE_LOCKED
+from coterie.amqp.wire.codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, PRECONDITION_FAILED, RESOURCE_LOCKED
 from coterie.broker import validation
 from coterie.broker.arguments import EXCHANGE_CHECKS, QUEUE_CHECKS, check_same, check_same_arguments
 from coterie.broker.exchange import binding_id

@@ -64,6 +64,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "check": ("coterie.cli.check", "check the traces of a run against the properties"),
     "audit": ("coterie.cli.audit", "the same for traces of any size, as a Spark job: tables and a report"),
+    "archive": ("coterie.cli.archive", "queues into Parquet, Delta or Iceberg, each message once"),
+    "replay": ("coterie.cli.replay", "rows of an archive back into an exchange or a queue"),
     "bench": (
         "coterie.cli.bench",
         "measure real processes over loopback against raw sockets: throughput, views, state",

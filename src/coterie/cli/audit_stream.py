@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +13,7 @@ from coterie.audit.files import SUFFIX
 from coterie.audit.live import Patience
 from coterie.cli.output import Progress, print_json, table, tell
 from coterie.cli.remote import Remote, path_of
+from coterie.cli.stopping import Ended, interrupts
 from coterie.errors import UserError
 from coterie.trace import UNTRACED, Json
 
@@ -90,9 +88,9 @@ def run(options: argparse.Namespace) -> int:
     from coterie.spark import stream, stream_report
     from coterie.spark.session import session
 
-    ended = _Ended()
+    ended = Ended()
     with stream.claimed(watch), session("coterie audit --stream", options.master, stream.SETTINGS) as spark:
-        with _interrupts(ended), Progress("lines" if options.from_broker is None else "messages") as progress:
+        with interrupts(ended), Progress("lines" if options.from_broker is None else "messages") as progress:
             following = stream.Stream(spark, watch)
             following.follow(ended.event, _Teller(progress, watch.out).tell)
         outcome = following.outcome()
@@ -153,31 +151,6 @@ def _queue(options: argparse.Namespace) -> TraceQueue:
     remote.ask("PUT", path_of("queues", "/", name), {"durable": True})
     remote.ask("POST", path_of("bindings", "/", "e", UNTRACED, "q", name), {"routing_key": "#"})
     return TraceQueue(remote.where, remote.user, remote.password, name)
-
-
-class _Ended:
-    """Whether, and by which signal, the stream was told to stop."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.number: int | None = None
-
-
-@contextmanager
-def _interrupts(ended: _Ended) -> Iterator[None]:
-    """Ctrl-C and SIGTERM stop the stream in good order; the second Ctrl-C does what it always does."""
-
-    def stop(number: int, _: object) -> None:
-        ended.number = number
-        ended.event.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Teller:

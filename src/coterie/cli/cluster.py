@@ -151,6 +151,14 @@ def _lines(found: Shape) -> list[tuple[str, str]]:
     disk = f", on disk up to {at('disk_index')}" if found.get("disk_index") is not None else ", no disk"
     void = f", {found['void_events']} of them void: the log says why" if found.get("void_events") else ""
     lines.append(("log", f"epoch {at('epoch')}, {at('index')} events applied{disk}{void}"))
+    if found.get("clustered"):
+        wrong = f"; {found['divergences']} times a broker had made another state" if found.get("divergences") else ""
+        lines.append(("chain", f"a majority has made the same of the log up to event {at('shared_index')}{wrong}"))
+    kept = found.get("kept_stores")
+    if isinstance(kept, list) and kept:
+        lines.append(
+            ("kept", f"{', '.join(map(str, kept))}: a store that was not right, for a look; remove it when done")
+        )
     lines.append(("view", str(at("view"))))
     lines.append(("dispatch", str(at("dispatch"))))
     return lines

@@ -7,34 +7,38 @@ the log and on nothing else: not on this node's clock, its sockets, or who asked
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coterie.amqp.codes import NOT_FOUND
+from coterie.amqp.wire.codes import INTERNAL_ERROR, NOT_FOUND
 from coterie.broker import records
+from coterie.broker.delivery import Delivery, HeldRanges
+from coterie.broker.effects import SENT, UPDATE
 from coterie.broker.journal import restore_attributes, restore_key
 from coterie.broker.leases import Gone, LeaseStep
+from coterie.broker.message_codec import Malformed, Routes, decode_messages
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.publish import Routed
+from coterie.broker.ranges import END
 from coterie.broker.transaction import Transaction
 from coterie.broker.wiring import EndOwner
-from coterie.cluster import changes, wire
-from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
-from coterie.cluster.local_queues import NOWHERE, enqueue, has_home, settled, sort_out
-from coterie.cluster.wire import Kind, Malformed, Routes, Settling
+from coterie.cluster import changes, settling, wire
+from coterie.cluster.consumers import Owner, Peer, Subscriber
+from coterie.cluster.local_queues import NOWHERE, enqueue, has_home, sort_out
+from coterie.cluster.settling import Settling, Share
+from coterie.cluster.wire import Kind
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
-    from coterie.broker.entry import Entry
+    from coterie.broker.following.steps import Answer
     from coterie.broker.message import Message
     from coterie.broker.queue import Queue
     from coterie.cluster.local_queues import LocalQueues
     from coterie.cluster.outbox import Asked
     from coterie.cluster.queue_ownership import Owners
     from coterie.group.members import Address
-    from coterie.replication.steps import Answer
 
 
 class Applier(QueueObserver):
@@ -100,6 +104,8 @@ class Applier(QueueObserver):
             self.watch(queue)
         if has_home(queue.spec):
             self.local_queues.place(queue, self.declaring or NOWHERE)
+        queue.observers.append(self.journal.effects)
+        self.journal.effects.opened(queue)
 
     def deleted(self, queue: Queue) -> None:
         if self.journal.on:
@@ -129,7 +135,7 @@ class Applier(QueueObserver):
             number, at = wire.read_queue(data, wire.HEAD)
             queue = self.queues.get(number)
             if queue is not None and not queue.elsewhere:
-                messages = wire.decode_messages(data, at, len(data), self._routes)
+                messages = decode_messages(data, at, len(data), self._routes)
                 self._enqueue([(queue, messages)], None)
 
     def _fanout(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
@@ -151,55 +157,50 @@ class Applier(QueueObserver):
                 if not self.journal.apart(step, "a publish to a queue of this broker") and asked is not None:
                     asked.refuse(messages)
 
-    def _settled(self, peer: Peer, data: memoryview) -> tuple[Queue | None, list[Entry]]:
-        number, positions = wire.read_settle(data, wire.HEAD)
+    def _settled(self, peer: Peer, number: int, shares: Iterable[Share]) -> list[HeldRanges]:
+        """What that one held of these is off its account. If the queue is gone, there is nothing else to do."""
+        settled = [each for share in shares for each in peer.settled(number, share.ranges, share.holder)]
         queue = self.queues.get(number)
-        return queue, peer.settled(number, queue, positions)
+        return [] if queue is None else [HeldRanges(queue, holder, taken) for holder, taken in settled]
 
     def _accept(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
-        queue, entries = self._settled(peer, data)
-        if queue is not None and entries:
-            queue.apply_accept(entries)
+        for queue, holder, ranges in self._settled(peer, *settling.read_settle(data, wire.HEAD)):
+            queue.apply_accept(holder, ranges)
 
     def _reject(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
-        queue, entries = self._settled(peer, data)
-        if queue is not None and entries:
-            queue.apply_reject(entries)
+        for queue, holder, ranges in self._settled(peer, *settling.read_settle(data, wire.HEAD)):
+            queue.apply_reject(holder, ranges)
 
     def _release(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
-        number, redelivered, positions = wire.read_release(data, wire.HEAD)
-        queue = self.queues.get(number)
-        entries = peer.settled(number, queue, positions)
-        if queue is not None and entries:
-            self._give_back(queue, entries, redelivered)
+        number, redelivered, shares = settling.read_release(data, wire.HEAD)
+        for held in self._settled(peer, number, shares):
+            self._give_back(held, redelivered)
 
-    def _give_back(self, queue: Queue, entries: list[Entry], redelivered: bool) -> None:
+    def _give_back(self, held: HeldRanges, redelivered: bool) -> None:
         """Nobody holds them any more, whatever becomes of them: if the queue's rules cannot be carried out, they are
         ready again without."""
-        if not self.journal.apart(partial(queue.apply_release, entries, redelivered), "a release by the rules"):
-            queue.put_back(entries, redelivered)
+        queue, holder, ranges = held
+        step = partial(queue.apply_release, holder, ranges, redelivered)
+        if not self.journal.apart(step, "a release by the rules"):
+            queue.put_back(holder, ranges, redelivered)
 
     def _expire(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
         """The keeper of the time says so; what somebody has acquired by now has not expired."""
-        number, positions = wire.read_settle(data, wire.HEAD)
+        number, shares = settling.read_settle(data, wire.HEAD)
         queue = self.queues.get(number)
-        if queue is None:
-            return
-        found = (queue.entries.get(position) for position in positions)
-        entries = [entry for entry in found if entry is not None and entry.holder is None]
-        if entries:
-            queue.leave(entries, Reason.EXPIRED, ghosts=True)
+        if queue is not None:
+            for share in shares:
+                queue.drop_ready(share.ranges, Reason.EXPIRED)
 
-    def _get(self, peer: Peer, data: memoryview, asked: Asked | None) -> Entry | None:
-        number, getter, no_ack = wire.read_get(data, wire.HEAD)
+    def _get(self, peer: Peer, data: memoryview, asked: Asked | None) -> Delivery | None:
+        number, _, no_ack = wire.read_get(data, wire.HEAD)
         queue = self.queues.get(number)
         if queue is None:
             return None
-        holder = Getter(peer, getter)
-        entry = queue.get(holder, no_ack)
-        if entry is not None and not no_ack:
-            peer.hold(number, holder, [entry])
-        return entry
+        found = queue.get(peer.getter, no_ack)
+        if found is not None and not no_ack:
+            peer.hold(number, peer.getter, found.ranges)
+        return found
 
     def _lease(self, peer: Peer, data: memoryview, asked: Asked | None) -> object:
         said: Any = wire.decode_json(data[wire.HEAD :])
@@ -213,41 +214,43 @@ class Applier(QueueObserver):
             return error
         return None if asked is None else answer.shape()
 
-    def _transaction(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
-        answers, lists = wire.decode_transaction(data, wire.HEAD, self._routes)
+    def _transaction(self, peer: Peer, data: memoryview, asked: Asked | None) -> ProtocolError | None:
+        """What of it is about queues of this broker alone may fail alone: then whoever asked is told."""
+        said, lists = wire.decode_transaction(data, wire.HEAD, self._routes)
         routed = asked.routed if asked is not None and asked.routed else self._known(lists)
         at_home = {queue: messages for queue, messages in routed.items() if queue.home is not None}
         if at_home:  # what only one broker can decide says nothing about the rest of it
             routed = {queue: messages for queue, messages in routed.items() if queue.home is None}
         refused = [message for queue, messages in routed.items() for message in sort_out(queue, messages)[1]]
-        accepts, rejects, requeues = ([*self._by_queue(peer, each)] for each in answers)
+        accepts, rejects, requeues = (self._all_settled(peer, each) for each in settling.read_answers(said))
         if refused:
             if asked is not None:
                 asked.refuse(refused)
-            everything: dict[Queue, list[Entry]] = {}
-            for queue, entries in (*accepts, *rejects, *requeues):
-                everything.setdefault(queue, []).extend(entries)
-            transaction = Transaction({}, {}, {}, everything)
+            transaction = Transaction(requeues=[*accepts, *rejects, *requeues])
         else:
-            transaction = Transaction(routed, dict(accepts), dict(rejects), dict(requeues))
-            self._enqueue([*at_home.items()], None)
+            transaction = Transaction(routed, accepts, rejects, requeues)
+            self._enqueue([*at_home.items()], asked)
+        error = None
         for vhost in self.broker.vhosts.values():
             part, here = _of_vhost(transaction, vhost.name, False), _of_vhost(transaction, vhost.name, True)
             if part is not None:
                 vhost.apply_transaction(part)
             if here is not None:
-                self.journal.apart(partial(vhost.apply_transaction, here), "a transaction in queues of this broker")
+                what = "a transaction in queues of this broker"
+                if not self.journal.apart(partial(vhost.apply_transaction, here), what):
+                    error = ProtocolError(INTERNAL_ERROR, f"partial tx completion: {what} has failed, see its log")
+                    for held in (*here.accepts, *here.rejects, *here.requeues):
+                        self._give_back(held, redelivered=True)
+        return error
 
-    def _by_queue(self, peer: Peer, settling: Settling) -> list[tuple[Queue, list[Entry]]]:
-        found = []
-        for number, positions in settling.items():
+    def _all_settled(self, peer: Peer, settled: Settling) -> list[HeldRanges]:
+        found: list[HeldRanges] = []
+        for number, share in settled:
             queue = self.queues.get(number)
             if queue is not None and queue.home is not None:
-                entries = settled(queue, positions)
+                found += queue.held_now(share.ranges)
             else:
-                entries = peer.settled(number, queue, positions)
-            if queue is not None and entries:
-                found.append((queue, entries))
+                found += self._settled(peer, number, [share])
         return found
 
     # Consumers.
@@ -287,13 +290,17 @@ class Applier(QueueObserver):
 
     def _credit(self, peer: Peer, data: memoryview, asked: Asked | None) -> None:
         said = wire.read_credit(data, wire.HEAD)
-        subscriber = peer.subscribers.get(said.consumer)
+        subscriber, effects = peer.subscribers.get(said.consumer), self.journal.effects
         if subscriber is None:
             return
         if said.limit:
             peer.allow(subscriber, said.limit, peer.pool(said.pool, said.pool_limit))
+            if effects.on:
+                effects.consumer(subscriber.queue, UPDATE, subscriber, said.limit, said.pool, said.pool_limit)
         if said.sent:
             peer.free(subscriber, min(said.sent, subscriber.held))
+            if effects.on:
+                effects.consumer(subscriber.queue, SENT, subscriber, subscriber.held)
 
     # The wiring.
 
@@ -351,10 +358,8 @@ class Applier(QueueObserver):
         for _, subscriber in sorted(peer.subscribers.items()):
             self._end(peer, subscriber)
         for number in sorted(peer.held):
-            queue = self.queues.get(number)
-            entries = peer.settled(number, queue, [*peer.held[number]])
-            if queue is not None and entries:
-                self._give_back(queue, entries, redelivered=True)
+            for held in self._settled(peer, number, [Share(None, [(0, END)])]):
+                self._give_back(held, redelivered=True)
         for vhost in self.broker.vhosts.values():
             for owner in peer.owners.values():
                 for queue in vhost.owned_by(owner):
@@ -362,12 +367,14 @@ class Applier(QueueObserver):
 
 
 def _of_vhost(transaction: Transaction, name: str, at_home: bool) -> Transaction | None:
-    parts = [
-        {
-            queue: found
-            for queue, found in part.items()
-            if queue.vhost.name == name and (queue.home is not None) == at_home
-        }
-        for part in (transaction.routed, transaction.accepts, transaction.rejects, transaction.requeues)
-    ]
-    return Transaction(*parts) if any(parts) else None  # type: ignore[arg-type]
+    def belongs(queue: Queue) -> bool:
+        return queue.vhost.name == name and (queue.home is not None) == at_home
+
+    routed = {queue: messages for queue, messages in transaction.routed.items() if belongs(queue)}
+    accepts, rejects, requeues = (
+        [held for held in part if belongs(held.queue)]
+        for part in (transaction.accepts, transaction.rejects, transaction.requeues)
+    )
+    if not (routed or accepts or rejects or requeues):
+        return None
+    return Transaction(routed, accepts, rejects, requeues)

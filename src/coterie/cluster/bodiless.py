@@ -12,17 +12,19 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from coterie.broker.entry import GONE, Entry
+from coterie.broker.delivery import ranges_of
 from coterie.broker.message import Message
-from coterie.broker.observer import QueueObserver
+from coterie.broker.observer import QueueObserver, Reason
 from coterie.logs import Log
 
 if TYPE_CHECKING:
+    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
     from coterie.runtime.base import Runtime
 
 log = Log(__name__)
 
+Place = tuple["Queue", int]
 BLANKS = 64
 """Sizes whose blank bodies are kept: most messages have one of few sizes."""
 
@@ -35,7 +37,7 @@ def blank(size: int) -> bytes:
 class Bodiless(Message):
     """`fill` makes it whole."""
 
-    __slots__ = ("asked_for", "entries", "is_bodiless", "letters", "needed_by", "will_persist")
+    __slots__ = ("asked_for", "is_bodiless", "known_places", "letters", "needed_by", "will_persist")
 
     def __init__(
         self, exchange: str, key: str, route: bytes, header: bytes, size: int, persistent: bool, priority: int,
@@ -44,7 +46,7 @@ class Bodiless(Message):
         super().__init__(exchange, key, route, header, blank(size), False, priority, ttl)
         self.will_persist = persistent
         self.is_bodiless = True
-        self.entries: tuple[Entry, ...] = ()
+        self.known_places: tuple[Place, ...] = ()
         """Where it is, or was."""
         self.letters: tuple[Bodiless, ...] = ()
         """What became of it where it died."""
@@ -63,17 +65,15 @@ class Bodiless(Message):
         self.letters += (same,)
         return same
 
-    def places(self) -> Iterator[Entry]:
-        """Where its body is still needed."""
-        entries = self.entries
-        if len(entries) == 1 and not self.letters:  # as most are
-            return iter(entries if entries[0].holder is not GONE else ())
-        return self._all_places()
+    def comes_to(self, queue: Queue, position: int) -> None:
+        self.known_places += ((queue, position),)
 
-    def _all_places(self) -> Iterator[Entry]:
-        for entry in self.entries:
-            if entry.holder is not GONE:
-                yield entry
+    def places(self) -> Iterator[Place]:
+        """Where its body is still needed. A position may have been given to another message since, if a step was taken
+        back."""
+        for queue, position in self.known_places:
+            if queue.message(position) is self:
+                yield queue, position
         for letter in self.letters:
             yield from letter.places()
 
@@ -86,12 +86,11 @@ class Bodiless(Message):
 
     def forget(self) -> None:
         """Nobody will ask any more where it is."""
-        self.entries = ()
+        self.known_places = ()
         self.letters = ()
 
 
-def is_bodiless(entry: Entry) -> bool:
-    message = entry.message
+def is_bodiless(message: Message | None) -> bool:
     return isinstance(message, Bodiless) and message.is_bodiless
 
 
@@ -102,22 +101,19 @@ class Watch(QueueObserver):
         self._runtime = runtime
 
     def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        lost: list[Entry] = []
+        lost: list[int] = []
         for entry in entries:
             message = entry.message
             if isinstance(message, Bodiless) and message.is_bodiless:
                 if queue.home is None:
-                    message.entries += (entry,)
+                    message.comes_to(queue, entry.position)
                 else:
-                    lost.append(entry)
+                    lost.append(entry.position)
         if lost:
             self._runtime.call_soon(self._lose, queue, lost)
 
     @staticmethod
-    def _lose(queue: Queue, entries: list[Entry]) -> None:
+    def _lose(queue: Queue, positions: list[int]) -> None:
         """They have left the queues that others have too, and so nobody has their bodies any more."""
-        ready = [entry for entry in entries if entry.holder is None]
-        log.warning(
-            "messages came to a queue of this broker alone before their bodies", queue=queue.name, lost=len(ready)
-        )
-        queue.lose(ready)
+        lost = queue.drop_ready(ranges_of(positions), Reason.LOST)
+        log.warning("messages came to a queue of this broker alone before their bodies", queue=queue.name, lost=lost)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker import records, wiring
+from coterie.broker.following.followed_queue import Promote
+from coterie.broker.message_codec import Malformed
 from coterie.broker.specs import ExchangeSpec, QueueSpec
-from coterie.cluster.wire import Malformed
-from coterie.replication.replica import Promote
 
 if TYPE_CHECKING:
     from coterie.broker.arguments import Arguments

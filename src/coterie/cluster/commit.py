@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from coterie.cluster.chain import UNKNOWN, Link
 from coterie.cluster.membership import Progress
 from coterie.cluster.quorum import reached
 from coterie.group.members import Address
@@ -26,6 +27,7 @@ class Place(NamedTuple):
 
 
 START = Place(0, 0)
+_NOWHERE = Link(Progress(), UNKNOWN)
 
 
 def name_of(began: Progress) -> int:
@@ -44,6 +46,8 @@ class Reports:
 
     def __init__(self) -> None:
         self._upto: dict[Address, int] = {}
+        self.links: dict[Address, Link] = {}
+        """Of the same events: their places, and the chains there."""
         self._lost_in: dict[str, int] = {}
         """By name: in which epoch a broker was lost last."""
 
@@ -54,20 +58,23 @@ class Reports:
     def begin(self, us: Address) -> None:
         """This broker comes into step: what it heard before is of no use."""
         self._upto = {us: 0}
+        self.links.clear()
 
-    def heard(self, member: Address, index: int, life: int, present: int) -> bool:
+    def heard(self, member: Address, link: Link, life: int, present: int) -> bool:
         """Whether that is news. `present`: the life that the member is in."""
         counts = life == present or not present
         if life < _NAMED:  # an epoch: whoever was lost may have had events that nobody else has, and said so before
             counts = life >= self._lost_in.get(member.name, 0)
-        news = counts and index > self._upto.get(member, 0)
+        news = counts and link.place.index > self._upto.get(member, 0)
         if news:
-            self._upto[member] = index
+            self._upto[member] = link.place.index
+            self.links[member] = link
         return news
 
     def begins(self, member: Address) -> None:
         """Another life of it: what it said before is void."""
         self._upto.pop(member, None)
+        self.links.pop(member, None)
 
     def lost(self, member: Address, epoch: int) -> None:
         self.begins(member)
@@ -91,9 +98,9 @@ class Commit:
         """
         self.disks = Reports()
         self.applied = Reports()
-        self.rests: dict[Address, int] = {}
-        """For the trace: on whom `on_disk` rests, and the lives they meant. It outlives their reports: what they had on
-        disk is in the log that we follow, also when some of them are lost before we may say so."""
+        self.rests: dict[Address, tuple[int, Link]] = {}
+        """For the trace: on whom `on_disk` rests, the lives they meant, and what they named. It outlives their reports:
+        what they had on disk is in the log that we follow, also when some of them are lost before we may say so."""
 
     def clear(self) -> None:
         """What others have said may be of a log that this broker will not follow."""
@@ -128,7 +135,8 @@ class Commit:
         if found >= self.on_disk:
             self.on_disk = found
             said = (member for member, index in upto.items() if index >= found and member in in_step)
-            self.rests = {member: life_of(lives, member) for member in said}
+            links = self.disks.links
+            self.rests = {member: (life_of(lives, member), links.get(member, _NOWHERE)) for member in said}
 
     def count_applied(self, others: Iterable[Address], index: int) -> None:
         """`others` serve besides this broker, which has come to `index`."""

@@ -8,17 +8,24 @@ place of the log; the others only keep count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coterie.broker.consumer import Consumer, Sink
+from coterie.broker.delivery import count_of
 from coterie.broker.journal import Journal, restore_key
+from coterie.broker.ranges import PositionSet
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
+    from coterie.broker.delivery import Delivery
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
     from coterie.cluster.queue_ownership import Owners
     from coterie.group.members import Address
+
+
+GETTER: Final = 0
+"""No consumer has this number."""
 
 
 class Pool:
@@ -37,7 +44,7 @@ class Pool:
 class Subscriber(Consumer):
     """A consumer of any node, as the ordered log knows it."""
 
-    __slots__ = ("details", "held", "limit", "number", "peer", "pool")
+    __slots__ = ("details", "effect_name", "held", "limit", "number", "peer", "pool")
 
     def __init__(
         self,
@@ -57,6 +64,7 @@ class Subscriber(Consumer):
         super().__init__(tag, queue, sink, no_ack, exclusive, priority, arguments)
         self.peer = peer
         self.number = number
+        self.effect_name = b"%b %d" % (peer.effect_name, number)
         self.limit = limit
         self.held = 0
         self.pool = pool
@@ -74,13 +82,15 @@ class Subscriber(Consumer):
 
 
 class Getter:
-    """Who got a message with basic.get, and has not settled it."""
+    """Who got messages with basic.get, and has not settled them: one for all clients of a node. Which of them has which
+    message is known to that node, and of no interest to the others."""
 
-    __slots__ = ("number", "peer")
+    __slots__ = ("effect_name", "number", "peer")
 
-    def __init__(self, peer: Peer, number: int) -> None:
+    def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.number = number
+        self.number = GETTER
+        self.effect_name = b"%b got" % peer.effect_name
 
 
 class Owner:
@@ -99,6 +109,13 @@ class Owner:
 Holder = Subscriber | Getter
 
 
+class Held(NamedTuple):
+    """Positions of a queue that were allotted to one holder, and are not settled."""
+
+    holder: Holder
+    positions: PositionSet
+
+
 def _restore_account(subscriber: Subscriber, held: int, limit: int, pool: Pool | None) -> None:
     subscriber.held, subscriber.limit, subscriber.pool = held, limit, pool
 
@@ -112,6 +129,7 @@ class Peer(Sink):
 
     def __init__(self, address: Address, journal: Journal, owners: Owners | None = None) -> None:
         self.address = address
+        self.effect_name = str(address).encode()
         self._journal = journal
         self._owners = owners
         """None: every consumer may be served at any time."""
@@ -123,9 +141,10 @@ class Peer(Sink):
         self.subscribers: dict[int, Subscriber] = {}
         self.pools: dict[int, Pool] = {}
         self.owners: dict[int, object] = {}
-        self.held: dict[int, dict[int, Holder]] = {}
-        """By queue and position: everything that was allotted to it and is not settled."""
-        self.allotted: Callable[[Subscriber, list[Entry]], None] | None = None
+        self.getter = Getter(self)
+        self.held: dict[int, dict[int, Held]] = {}
+        """By the numbers of queue and holder: everything that was allotted to it and is not settled."""
+        self.allotted: Callable[[Subscriber, Delivery], None] | None = None
         """On its own node: what to do with messages that are its to deliver."""
         self.ended: Callable[[Subscriber], None] | None = None
         """And with a consumer whose queue is gone."""
@@ -145,21 +164,21 @@ class Peer(Sink):
             if subscriber.queue.incarnation in queues or (subscriber.no_ack and not self.unready):
                 self._wake(subscriber)
 
-    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
         assert isinstance(consumer, Subscriber)
-        count = len(entries)
+        count = delivery.count
         self._keep_account(consumer)
         consumer.held += count
         if consumer.pool is not None:
             consumer.pool.held += count
         if not consumer.no_ack:
-            self.hold(consumer.queue.incarnation, consumer, entries)
+            self.hold(consumer.queue.incarnation, consumer, delivery.ranges)
         if self._owners is not None:
             others = [] if consumer.pool is None else [member for _, member in sorted(consumer.pool.members.items())]
             for queue in dict.fromkeys((consumer.queue, *(other.queue for other in others))):
                 self._owners.room_changed(queue)
         if self.allotted is not None:
-            self._journal.after(self.allotted, consumer, entries)
+            self._journal.after(self.allotted, consumer, delivery)
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue is gone."""
@@ -168,13 +187,25 @@ class Peer(Sink):
         if self.ended is not None:
             self._journal.after(self.ended, consumer)
 
-    def hold(self, queue: int, holder: Holder, entries: list[Entry]) -> None:
+    def hold(self, queue: int, holder: Holder, ranges: Sequence[Range]) -> None:
         if self._journal.on:
-            self._journal.note(self._unhold, queue, holder, entries)
-        held = self.held.get(queue)
+            self._journal.note(self._unhold, queue, holder.number, ranges)
+        self._add(queue, holder, ranges)
+
+    def _add(self, queue: int, holder: Holder, ranges: Iterable[Range]) -> None:
+        by_holder = self.held.get(queue)
+        if by_holder is None:
+            by_holder = self.held[queue] = {}
+        held = by_holder.get(holder.number)
         if held is None:
-            held = self.held[queue] = {}
-        held.update(dict.fromkeys([entry.position for entry in entries], holder))
+            held = by_holder[holder.number] = Held(holder, PositionSet())
+        add = held.positions.add
+        for first, stop in ranges:
+            add(first, stop)
+
+    def holds(self, queue: int) -> int:
+        """How many of a queue."""
+        return sum(held.positions.count for held in self.held.get(queue, {}).values())
 
     # What a step may have to take back.
 
@@ -185,17 +216,23 @@ class Peer(Sink):
             if pool is not None:
                 self._journal.note(_restore_pool, pool, pool.held, pool.limit)
 
-    def _unhold(self, queue: int, holder: Holder, entries: list[Entry]) -> None:
-        held = self.held.get(queue, {})
-        for entry in entries:
-            if held.get(entry.position) is holder:
-                del held[entry.position]
-        if not held:
-            self.held.pop(queue, None)
+    def _unhold(self, queue: int, holder: int, ranges: Iterable[Range]) -> None:
+        held = self.held.get(queue, {}).get(holder)
+        if held is not None:
+            for first, stop in ranges:
+                held.positions.remove(first, stop)
+            self._forget_empty(queue, held)
 
-    def _hold_again(self, queue: int, taken: list[tuple[int, Holder]]) -> None:
+    def _hold_again(self, queue: int, holder: Holder, taken: list[Range]) -> None:
         if taken:
-            self.held.setdefault(queue, {}).update(taken)
+            self._add(queue, holder, taken)
+
+    def _forget_empty(self, queue: int, held: Held) -> None:
+        if not held.positions:
+            by_holder = self.held[queue]
+            del by_holder[held.holder.number]
+            if not by_holder:
+                del self.held[queue]
 
     def _keep_place(self, subscriber: Subscriber) -> None:
         """Where it stands in the tables."""
@@ -208,33 +245,38 @@ class Peer(Sink):
 
     # Settling.
 
-    def settled(self, number: int, queue: Queue | None, positions: list[int]) -> list[Entry]:
-        """Take what it holds of these positions off its account; gives those that are still in the queue. None: the
-        queue of that number is gone."""
-        held = self.held.get(number)
-        if held is None:
-            return []
-        live = {} if queue is None else queue.entries
-        taken: list[tuple[int, Holder]] = []
+    def settled(
+        self, queue: int, ranges: Sequence[Range], holder: int | None = None
+    ) -> list[tuple[Holder, list[Range]]]:
+        """Take what it holds of these positions of a queue off its account; gives that, and whose it was. `holder`: of
+        that one alone."""
+        by_holder = self.held.get(queue, {})
+        if holder is None:
+            asked = [held for _, held in sorted(by_holder.items())]
+        else:
+            asked = [by_holder[holder]] if holder in by_holder else []
+        return [(held.holder, taken) for held in asked if (taken := self._take(queue, held, ranges))]
+
+    def _take(self, queue: int, held: Held, ranges: Sequence[Range]) -> list[Range]:
+        holder, positions = held
+        taken: list[Range] = []
         if self._journal.on:
-            self._journal.note(self._hold_again, number, taken)
-        entries: list[Entry] = []
-        freed: dict[Subscriber, int] = {}
-        for position in positions:
-            holder = held.pop(position, None)
-            if holder is None:
+            self._journal.note(self._hold_again, queue, holder, taken)
+        for first, stop in ranges:
+            if stop - first == 1:
+                if positions.remove(first, stop):
+                    taken.append((first, stop))
                 continue
-            taken.append((position, holder))
+            found = [*positions.ranges(first, stop)]
+            taken += found
+            positions.remove(first, stop)
+        if taken:
+            self._forget_empty(queue, held)
             if isinstance(holder, Subscriber):
-                freed[holder] = freed.get(holder, 0) + 1
-            entry = live.get(position)
-            if entry is not None and entry.holder is holder:
-                entries.append(entry)
-        if not held:
-            del self.held[number]
-        for subscriber, count in freed.items():
-            self.free(subscriber, count)
-        return entries
+                self.free(holder, count_of(taken))
+            if self._journal.effects.on:
+                self._journal.effects.settled(queue, holder, count_of(taken))
+        return taken
 
     def free(self, subscriber: Subscriber, count: int) -> None:
         """It has room for so many more."""

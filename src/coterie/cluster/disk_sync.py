@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coterie.cluster.chain import Link
 from coterie.cluster.standing import Standing
 from coterie.group.members import Address
 from coterie.runtime.base import Runtime, Timer
@@ -30,7 +31,7 @@ class DiskSync:
 
     def __init__(
         self, runtime: Runtime, standing: Standing, store: Store, traced: ClusterTrace | None,
-        reached: Callable[[int, Iterable[Address]], None],
+        reached: Callable[[Link, Iterable[Address]], None],
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._standing = standing
@@ -75,12 +76,12 @@ class DiskSync:
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        store, index, waiting = self._store, self._standing.progress.index, [*self._waiting]
+        store, here, waiting = self._store, self._standing.here, [*self._waiting]
         self._waiting.clear()
         if self._traced is not None:
-            self._traced.logged(index)
-        store.when_synced(store.written(), partial(self._synced, self._life, index, waiting))
+            self._traced.logged(here)
+        store.when_synced(store.written(), partial(self._synced, self._life, here, waiting))
 
-    def _synced(self, life: int, index: int, waiting: Iterable[Address]) -> None:
+    def _synced(self, life: int, there: Link, waiting: Iterable[Address]) -> None:
         if life == self._life:
-            self._reached(index, waiting)
+            self._reached(there, waiting)

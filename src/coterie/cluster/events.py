@@ -67,13 +67,14 @@ class Events:
         if origin is not None and counts:
             self._turn.settle()
             origin.events += 1
-            self._apply(sender, head, data, asked)
+            self._apply(sender, origin.effect_name, head, data, asked)
 
-    def _apply(self, sender: Address, head: wire.Head, data: memoryview, asked: Asked | None) -> None:
+    def _apply(self, sender: Address, name: bytes, head: wire.Head, data: memoryview, asked: Asked | None) -> None:
         replica, turn = self._replica, self._turn
-        before = replica.progress, replica.chain
-        replica.advance(head.kind, sender, data, self._store.written())
+        before, effects = replica.progress, turn.journal.effects
+        replica.begin_event(self._store.written())
         turn.begin(self._time_of(head))
+        effects.begin(turn.wall())
         if head.kind in EVERYWHERE:
             self._all_wait = True
         if head.on_disk:
@@ -82,14 +83,17 @@ class Events:
         try:
             answer = turn.journal.run(partial(self._do, head.kind, sender, data, asked))
         except (*NO_VERDICT, Broken):
-            replica.take_back(*before)
+            replica.take_back(before)
             raise
         except Exception:
             answer = self._void(sender, head.kind)
+            effects.void()
             if asked is not None:
                 asked.fail()
         finally:
             turn.end()
+            made = effects.take()
+        replica.end_event(head, name, data, made)
         if self._traced is not None:
             self._traced.applied()
         if asked is not None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from coterie.broker.entry import GONE
+from coterie.broker.delivery import count_of, split, those
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
 
 PAUSE = 1.0
 PAUSE_MAX = 60.0
@@ -23,37 +23,38 @@ PAUSE_MAX = 60.0
 class Expiring:
     """Of one broker."""
 
-    def __init__(self, send: Callable[[Queue, Sequence[Entry]], None]) -> None:
+    def __init__(self, send: Callable[[Queue, Sequence[Range]], None]) -> None:
         self._send = send
         self._told: dict[Queue, int] = {}
         """Events that are under way."""
-        self._stuck: dict[Entry, tuple[float, float]] = {}
-        """What could not: when it is told of again, and the pause until then."""
+        self._stuck: dict[tuple[Queue, int], tuple[float, float]] = {}
+        """What could not, by queue and position: when it is told of again, and the pause until then."""
 
-    def found(self, queue: Queue, entries: Sequence[Entry], now: float) -> None:
+    def found(self, queue: Queue, ranges: Sequence[Range], now: float) -> None:
         """These have expired, and are at the head of their queue."""
         if queue in self._told:
             return
         if self._stuck:
-            self._stuck = {entry: found for entry, found in self._stuck.items() if entry.holder is not GONE}
-            entries = [entry for entry in entries if entry not in self._stuck or self._stuck[entry][0] <= now]
-        if entries:
-            self._tell(queue, entries)
+            self._stuck = {which: found for which, found in self._stuck.items() if which[0].has(which[1])}
+            ranges = those(ranges, lambda position: self._stuck.get((queue, position), (now, 0.0))[0] <= now)
+        if ranges:
+            self._tell(queue, ranges)
 
-    def _tell(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def _tell(self, queue: Queue, ranges: Sequence[Range]) -> None:
         self._told[queue] = self._told.get(queue, 0) + 1
-        self._send(queue, entries)
+        self._send(queue, ranges)
 
-    def failed(self, queue: Queue, entries: Sequence[Entry], now: float) -> None:
+    def failed(self, queue: Queue, ranges: Sequence[Range], now: float) -> None:
         """Their event was void."""
-        if len(entries) == 1:
-            _, pause = self._stuck.get(entries[0], (0.0, PAUSE / 2))
+        count = count_of(ranges)
+        if count == 1:
+            which = queue, ranges[0][0]
+            _, pause = self._stuck.get(which, (0.0, PAUSE / 2))
             pause = min(2 * pause, PAUSE_MAX)
-            self._stuck[entries[0]] = now + pause, pause
+            self._stuck[which] = now + pause, pause
         else:
-            half = len(entries) // 2
-            self._tell(queue, entries[:half])
-            self._tell(queue, entries[half:])
+            for half in split(ranges, count // 2):
+                self._tell(queue, half)
 
     def over(self, queue: Queue) -> None:
         """An event has had its place in the log."""

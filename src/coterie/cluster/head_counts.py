@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.head_count import KINDS, Elsewhere, HeadCount
+from coterie.broker.head_count import KINDS, Clients, Elsewhere, HeadCount
 from coterie.cluster.wire import LOG_TIME, decode_json, encode_json
 from coterie.group.channel import BufferFull, ChannelClosed
 
 if TYPE_CHECKING:
-    from coterie.amqp.server import Server
     from coterie.cluster.standing import Standing
     from coterie.group.channel import Channel
     from coterie.group.members import Address
@@ -34,14 +33,14 @@ class HeadCounts(Elsewhere):
         self._runtime = runtime
         self._standing = standing
         self._channel = channel
-        self._server: Server | None = None
+        self._clients: Clients | None = None
         self._told: HeadCount = {kind: {} for kind in KINDS}
         self._others: dict[Address, HeadCount] = {}
         self._soon: Timer | None = None
 
-    def attach(self, server: Server) -> None:
-        self._server = server
-        server.elsewhere = self
+    def attach(self, clients: Clients) -> None:
+        self._clients = clients
+        clients.elsewhere = self
 
     def count(self, kind: str, name: str) -> int:
         return sum(each[kind].get(name, 0) for each in self._others.values())
@@ -60,8 +59,8 @@ class HeadCounts(Elsewhere):
 
     def look(self) -> None:
         """Also now and then: limits may be new, or a word may have found no room."""
-        if self._server is not None and self._standing.serves:
-            ours = self._server.head_count()
+        if self._clients is not None and self._standing.serves:
+            ours = self._clients.head_count()
             if ours != self._told:
                 self._tell(ours)
 
@@ -85,8 +84,8 @@ class HeadCounts(Elsewhere):
             for member, counts in self._others.items()
             if standing.serves and standing.serves_with(member)
         }
-        if self._server is not None and standing.serves:
-            self._tell(self._server.head_count())
+        if self._clients is not None and standing.serves:
+            self._tell(self._clients.head_count())
 
     # Hearing.
 
@@ -95,9 +94,9 @@ class HeadCounts(Elsewhere):
         if member == standing.us or not standing.serves_with(member) or len(data) > SIZE_MAX:
             return
         self._others[member] = _checked(decode_json(data))
-        if self._server is not None:
+        if self._clients is not None:
             before = [counts for other, counts in self._others.items() if other.name < standing.us.name]
-            self._server.shed(lambda kind, name: sum(counts[kind].get(name, 0) for counts in before))
+            self._clients.shed(lambda kind, name: sum(counts[kind].get(name, 0) for counts in before))
 
 
 def _checked(said: object) -> HeadCount:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.broker import records
-from coterie.cluster import wire
+from coterie.broker.delivery import Delivery, add_range, positions_in, those
+from coterie.cluster import settling, wire
 from coterie.cluster.bodiless import is_bodiless
 from coterie.cluster.consumers import Subscriber
 from coterie.cluster.outbox import Asked
@@ -22,8 +23,8 @@ from coterie.runtime.base import Buffer, Runtime
 
 if TYPE_CHECKING:
     from coterie.broker.consumer import Consumer, Sink
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
     from coterie.cluster.answers import Answers
     from coterie.cluster.catchup.catchup import Catchup
     from coterie.cluster.standing import Standing
@@ -42,10 +43,10 @@ class Events(Protocol):
     def ask(self, kind: Kind, parts: Sequence[Buffer], asked: Asked) -> None:
         """An event."""
 
-    def insist(self, kind: Kind, data: bytes) -> None:
-        """One that must be so in the end."""
+    def insist(self, kind: Kind, encode: Callable[[int], bytes]) -> None:
+        """One that must be so in the end; `encode` is given the version of the event."""
 
-    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
+    def release(self, queue: Queue, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
         """Messages go back."""
 
     def in_turn(self, done: Callable[[], None]) -> None:
@@ -69,7 +70,7 @@ class Client:
         self.consumer = consumer
         self.told = Credit(number, 0, 0, 0, 0)
         """What the log knows of its limits."""
-        self.waiting: deque[tuple[Subscriber, Entry]] = deque()
+        self.waiting: deque[Delivery] = deque()
         self.sent = 0
         """Delivered without acknowledgement, and the log does not know yet."""
         self.gone = False
@@ -153,7 +154,7 @@ class LocalConsumers:
 
     def _say_cancelled(self, client: Client) -> None:
         credit = Credit(client.number, 0, 0, 0, 0)
-        self._events.insist(Kind.CANCEL, wire.credit(credit, self._standing.versions.spoken))
+        self._events.insist(Kind.CANCEL, partial(wire.credit, credit))
 
     def _let_go(self, client: Client, done: Callable[[], None]) -> None:
         """The log has come to its end: nothing is added to what waits for its socket."""
@@ -215,27 +216,27 @@ class LocalConsumers:
 
     # What the log allots to them.
 
-    def allotted(self, subscriber: Subscriber, entries: list[Entry]) -> None:
+    def allotted(self, subscriber: Subscriber, delivery: Delivery) -> None:
         client = self._by_number.get(subscriber.number)
         if client is None:
             if not subscriber.no_ack:
-                self._events.release(subscriber.queue, entries, redelivered=False)
+                self._events.release(subscriber.queue, subscriber, delivery.ranges, redelivered=False)
             self._end_stray(subscriber.number)
             return
-        self._answers.deliver(self._standing.place, partial(self._hand_on, client, subscriber, entries))
+        self._answers.deliver(self._standing.place, partial(self._hand_on, client, delivery))
 
     def _end_stray(self, number: int) -> None:
         """Something is allotted to a consumer that is gone. Mostly its cancel is under way; but if that goes on and on,
         the log knows of a consumer that there never was, and must be told."""
         self._strays[number] = self._strays.get(number, 0) + 1
         if self._strays[number] >= STRAYS:
-            self._events.insist(Kind.CANCEL, wire.credit(Credit(number, 0, 0, 0, 0)))
+            self._events.insist(Kind.CANCEL, partial(wire.credit, Credit(number, 0, 0, 0, 0)))
         if self._strays[number] >= STRAYS or len(self._strays) > STRAYS:
             self._strays.clear()
 
-    def _hand_on(self, client: Client, subscriber: Subscriber, entries: list[Entry]) -> None:
+    def _hand_on(self, client: Client, delivery: Delivery) -> None:
         waited = bool(client.waiting)
-        client.waiting.extend((subscriber, entry) for entry in entries)
+        client.waiting.append(delivery)
         self._pump(client, waited)
 
     def _pump(self, client: Client, waited: bool = True) -> None:
@@ -252,42 +253,51 @@ class LocalConsumers:
         if consumer.queue.expiry.mortal and self._turn.sifts and not consumer.no_ack:
             now = self._turn.now() - (0.0 if waited else PROMPT)
         while waiting and (room := consumer.sink.room(consumer)) > 0:
-            entries: list[Entry] = []
-            gone: list[Entry] = []
-            late: list[Entry] = []
-            while waiting and len(entries) < room and not self._comes_later(client):
-                subscriber, entry = waiting.popleft()
-                if not consumer.no_ack and entry.holder is not subscriber:
-                    gone.append(entry)
-                else:
-                    (late if now is not None and _is_over(entry, now) else entries).append(entry)
-            if not entries and not gone and not late:
+            room = min(room, self._whole(client, waiting[0]))
+            if not room:
                 return
-            self._write_off(consumer.queue, gone)
-            if late:  # they have waited until their time was over: on the log, nobody is given them any more
-                self._events.release(consumer.queue, late, redelivered=False)
-            if entries:
+            delivery: Delivery | None = waiting[0].cut(room) if room < waiting[0].count else waiting.popleft()
+            if delivery is not None and not consumer.no_ack:
+                delivery = self._still_theirs(delivery, now)
+            if delivery is not None:
                 if self._traced is not None:
-                    self._traced.given(consumer.queue, entries)
-                consumer.sink.deliver(consumer, entries)
+                    self._traced.given(delivery)
+                consumer.sink.deliver(consumer, delivery)
                 if consumer.no_ack:
-                    client.sent += len(entries)
+                    client.sent += delivery.count
                     if not self._unsaid:
                         self._runtime.call_soon(self._say_sent)
                     self._unsaid[client] = None
         if not waiting:
             self._has_all(client)
 
-    def _comes_later(self, client: Client) -> bool:
-        """Whether the body of what is next is on its way to this broker, which catches up."""
+    def _still_theirs(self, delivery: Delivery, now: float | None) -> Delivery | None:
+        """Without what has left the queue since it was allotted, and what has waited until its time was over: on the
+        log, nobody is given that any more."""
+        queue, holder = delivery.queue, delivery.holder
+        held = queue.still_held(holder, delivery.ranges)
+        late = [] if now is None else queue.are_over(held, now)
+        if not late and held == delivery.ranges:
+            return delivery
+        there = {*positions_in(held)}
+        gone = those(delivery.ranges, lambda position: position not in there)
+        self._write_off(queue, holder, gone)
+        if late:
+            self._events.release(queue, holder, late, redelivered=False)
+        return delivery.without(positions_in((*gone, *late)))
+
+    def _whole(self, client: Client, delivery: Delivery) -> int:
+        """How many of them may be given before the first whose body is on its way to this broker, which catches up."""
         backfill = self._catchup.backfill
-        subscriber, entry = client.waiting[0]
-        if backfill is None or entry.holder is not subscriber or not is_bodiless(entry):
-            return False
-        if not client.pumped_later:  # once, however often it is looked at meanwhile
+        if backfill is None or client.consumer.no_ack or not any(map(is_bodiless, delivery.messages)):
+            return delivery.count
+        held = {*positions_in(delivery.queue.still_held(delivery.holder, delivery.ranges))}
+        rows = enumerate(delivery.rows())
+        count = next((at for at, row in rows if is_bodiless(row[1]) and row[0] in held), delivery.count)
+        if not count and not client.pumped_later:  # once, however often it is looked at meanwhile
             client.pumped_later = True
             backfill.when_filled(partial(self._pump_later, client))
-        return True
+        return count
 
     def _pump_later(self, client: Client) -> None:
         client.pumped_later = False
@@ -305,19 +315,26 @@ class LocalConsumers:
 
     def _give_back(self, client: Client) -> None:
         """It never saw them."""
-        entries = [entry for subscriber, entry in client.waiting if entry.holder is subscriber]
-        gone = [entry for subscriber, entry in client.waiting if entry.holder is not subscriber]
+        waiting = [*client.waiting]
         client.waiting.clear()
-        if client.consumer.no_ack:
+        if client.consumer.no_ack or not waiting:
             return
-        if entries:
-            self._events.release(client.consumer.queue, entries, redelivered=False)
-        self._write_off(client.consumer.queue, gone)
+        queue, holder = waiting[0].queue, waiting[0].holder
+        ranges: list[Range] = []
+        for delivery in waiting:
+            for first, stop in delivery.ranges:
+                add_range(ranges, first, stop)
+        held = queue.still_held(holder, ranges)
+        if held:
+            self._events.release(queue, holder, held, redelivered=False)
+        if held != ranges:
+            there = {*positions_in(held)}
+            self._write_off(queue, holder, those(ranges, lambda position: position not in there))
 
-    def _write_off(self, queue: Queue, entries: list[Entry]) -> None:
+    def _write_off(self, queue: Queue, holder: object, ranges: list[Range]) -> None:
         """They left their queue after they were allotted, and nobody will answer for them: off the account."""
-        if entries:
-            self._events.insist(Kind.ACCEPT, wire.settle(queue.incarnation, entries))
+        if ranges:
+            self._events.insist(Kind.ACCEPT, partial(settling.settle, queue, [settling.share_of(holder, ranges)]))
 
     def ended(self, subscriber: Subscriber) -> None:
         """Its queue is gone."""
@@ -337,7 +354,3 @@ class LocalConsumers:
         self._pools.clear()
         self._unsaid.clear()
         self._untold.clear()
-
-
-def _is_over(entry: Entry, now: float) -> bool:
-    return entry.expires is not None and entry.expires <= now

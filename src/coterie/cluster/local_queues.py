@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from coterie.amqp.codes import INTERNAL_ERROR, NOT_FOUND, RESOURCE_LOCKED
+from coterie.amqp.wire.codes import INTERNAL_ERROR, NOT_FOUND, RESOURCE_LOCKED
 from coterie.broker.cluster import NullCluster
 from coterie.broker.wiring import CountQueue, DeleteQueue, EndQueue, Purge
 from coterie.cluster import wire
@@ -26,7 +26,6 @@ from coterie.cluster.wire import Kind
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.journal import Journal
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
@@ -299,9 +298,3 @@ def sort_out(queue: Queue, messages: list[Message]) -> tuple[list[Message], list
             taken.append(message)
             size += len(message.body)
     return taken, refused
-
-
-def settled(queue: Queue, positions: Sequence[int]) -> list[Entry]:
-    """Of a queue with a home, those that somebody holds here."""
-    found = (queue.entries.get(position) for position in positions)
-    return [entry for entry in found if entry is not None and entry.holder is not None]

@@ -22,6 +22,7 @@ from coterie.cluster.catchup.backfill import ASK, BODIES, answer
 from coterie.cluster.catchup.catchup import Catchup
 from coterie.cluster.catchup.own_store import take_marks
 from coterie.cluster.catchup.source import UPDATE, UpdateSource
+from coterie.cluster.chain import Link
 from coterie.cluster.commit import Place
 from coterie.cluster.console_addresses import WHERE, ConsoleAddresses
 from coterie.cluster.disk_sync import DiskSync
@@ -136,15 +137,16 @@ class Member(Receiver):
 
     def _take_messages(self) -> None:
         """Who hears what of other brokers."""
-        replica = self.replica
         self.messages.short |= {
-            peer.DISK: lambda sender, number, life: self._carry_out(replica.disk_reached(sender, number, life)),
-            peer.APPLIED: lambda sender, number, life: self._carry_out(replica.log_reached(sender, number, life)),
+            peer.DISK: lambda sender, number, life: self._disk_reached(sender, peer.read_short(number), life),
+            peer.APPLIED: lambda sender, number, life: self._log_reached(sender, peer.read_short(number), life),
             peer.ALARMS: lambda sender, number, _: self.alarms.heard(sender, number),
             peer.PONG: lambda sender, number, _: self.lease.heard(sender.name, number),
         }
         self.messages.long |= {
             UPDATE: self.catchup.part,
+            peer.DISK_AT: lambda sender, data: self._disk_reached(sender, *peer.read_report(data)),
+            peer.APPLIED_AT: lambda sender, data: self._log_reached(sender, *peer.read_report(data)),
             ASK: self._asked_for_bodies,
             BODIES: self.catchup.bodies,
             WHERE: self.console_addresses.heard,
@@ -235,6 +237,8 @@ class Member(Receiver):
             self._disk_sync.look()
         if self._events.take_all_wait():
             self._report_applied()
+        if replica.divergence.waits:
+            self._carry_out(replica.come_so_far())
         self.answers.look()
         self.outbox.drain()
         self.proposer.came_back()
@@ -297,7 +301,8 @@ class Member(Receiver):
         self.answers.deliver(self.replica.place, call)
 
     def _may_speak(self) -> bool:
-        return self.replica.serves and self.lease.valid()
+        """Not while it is in doubt whether this broker has made of the log what the others have."""
+        return self.replica.serves and self.lease.valid() and not self.replica.divergence.in_doubt
 
     # Views.
 
@@ -336,11 +341,16 @@ class Member(Receiver):
         store = self.broker.store
         return Disk(store.written(), store.unsynced(), self.broker.alarms.get(DISK, False), store.keeps_old)
 
-    def _synced(self, index: int, waiting: Iterable[Address]) -> None:
+    def _synced(self, there: Link, waiting: Iterable[Address]) -> None:
         """All that the log has brought up to that event is on our disk."""
-        replica = self.replica
-        self._carry_out(replica.disk_reached(replica.us, index, replica.life()))
+        self._disk_reached(self.replica.us, there, self.replica.life())
         self._report_disk(waiting)
+
+    def _disk_reached(self, member: Address, there: Link, life: int) -> None:
+        self._carry_out(self.replica.disk_reached(member, there, life))
+
+    def _log_reached(self, member: Address, there: Link, life: int) -> None:
+        self._carry_out(self.replica.log_reached(member, there, life))
 
     def _tick(self, number: int) -> None:
         if self.replica.serves:
@@ -406,14 +416,14 @@ class Member(Receiver):
         applier, turn, replica = self.applier, self.turn, self.replica
         match effect:
             case ready.Lose(member):
-                turn.follow(partial(self._lose, member))
+                replica.follows_from(turn.follow_alike(partial(self._lose, member)))
             case ready.LoseStrangers():
                 for member in [member for member in applier.peers if not replica.serves_with(member)]:
                     turn.follow(partial(self._lose, member))
                 for home in self.local_queues.strangers(replica.servants):
                     turn.follow(partial(self.local_queues.lose, home))
-            case ready.TakeMarks(marks):
-                take_marks(self.broker, marks)
+            case ready.TakeMarks(marks, given):
+                take_marks(self.broker, marks, given)
             case ready.BeginTime(time):
                 turn.time.begin(time)
             case ready.Unready(member, queues):
@@ -421,7 +431,8 @@ class Member(Receiver):
             case ready.HasMessages(member, queues):
                 found = applier.peer(member)
                 if queues is not None or found.unready:
-                    turn.follow(partial(found.ready, [*found.unready] if queues is None else queues))
+                    step = partial(found.ready, [*found.unready] if queues is None else queues)
+                    replica.follows_from(turn.follow_alike(step))
             case ready.BeginAnew(why):
                 self._cut_off(why)
                 self.outbox.begin_anew()
@@ -505,6 +516,11 @@ class Member(Receiver):
                 catchup.stop_backfill()
             case ready.GoBack():
                 catchup.go_back()
+            case ready.KeepStore():
+                self.broker.store.keep_aside()
+            case ready.FoundWrong(members, place):
+                if self.traced is not None:
+                    self.traced.wrong(members, place)
             case ready.WatchDisk():
                 self._disk_watch.said(unwell=True)
             case ready.VoterDecided():
@@ -552,8 +568,10 @@ class Member(Receiver):
         self.outbox.multicast(kind, wire.encode_json(said))
 
     def _report_disk(self, members: Iterable[Address]) -> None:
-        self.messages.disk(self.replica.commit.disks.upto.get(self.replica.us, 0), members)
+        there = self.replica.commit.disks.links.get(self.replica.us)
+        if there is not None:
+            self.messages.disk(there, members)
 
     def _report_applied(self) -> None:
-        self.messages.applied(self.replica.progress.index, self.replica.servants)
+        self.messages.applied(self.replica.here, self.replica.servants)
         self._carry_out(self.replica.count_applied())

@@ -12,7 +12,8 @@ far as the one that was right: so each also says in which view it went on, its *
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -116,6 +117,8 @@ class Status:
     """Its disk takes nothing: it is not to be updated."""
     serving: bool = False
     """It is in step, with a majority of its own cluster: only brokers of other clusters need to know."""
+    crashed: bool | None = None
+    """It may have known of more than its store has kept; None: it is of a version that does not say so."""
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -125,7 +128,7 @@ class Status:
             "dispatch": self.shared.get(DISPATCH), "shared": dict(self.shared), "era": self.era.to_json(),
             "chain": self.chain, "content": self.content,
             "marks": [[number, *marks] for number, marks in self.marks.items()], "time": self.time,
-            "unwell": self.unwell, "serving": self.serving,
+            "unwell": self.unwell, "serving": self.serving, "crashed": self.crashed,
         }  # fmt: skip
 
     @classmethod
@@ -165,6 +168,7 @@ class Status:
             time,
             bool(raw.get("unwell")),
             bool(raw.get("serving")),
+            None if raw.get("crashed") is None else bool(raw["crashed"]),
         )
 
 
@@ -188,7 +192,9 @@ class Beginning:
     refused: Mapping[Address, str] = field(default_factory=dict)
     """Who may not be part of it, and why."""
     marks: Marks = field(default_factory=dict)
-    """If those in step have what their stores have kept: on what they agree besides."""
+    """On what they agree besides."""
+    given: bool = False
+    """Whatever is ready may have been given to somebody, and none of those in step would know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +276,14 @@ def _decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> B
     right = _right(old, witnesses)
     if isinstance(right, Waiting):
         return right
-    source = max(right, key=lambda member: (_order(old[member].progress), old[member].live))
+    # Of those that have come as far, but have made different states of the log, a majority is more likely right.
+    alike = Counter((old[member].progress, old[member].chain) for member in right)
+    source = max(
+        right,
+        key=lambda member: (
+            _order(old[member].progress), old[member].live, alike[old[member].progress, old[member].chain],
+        ),
+    )  # fmt: skip
     best = old[source]
     names = {member.name for member in old}
     names |= {member.name for member, status in witnesses.items() if _order(status.progress) <= _order(best.progress)}
@@ -279,12 +292,21 @@ def _decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> B
         return Waiting(f"{there or 'nobody'} of the voters {', '.join(best.voters)}: that is no majority")
     same = [member for member, status in right.items() if _has_the_same(status, best)]
     in_step = tuple(member for member in members if member in same or member == source)
+    tell = all(old[member].crashed is not None for member in in_step)  # else some of them do not ask that question
+    sure = {member.name for member in (*right, *witnesses) if not statuses[member].crashed}
+    given = tell and _may_be_unknown(best.voters, sure)
     marks: dict[int, tuple[int, int]] = {}
-    for member in in_step if not best.live else ():
+    for member in old if given else in_step:
         for number, (following, delivered) in old[member].marks.items():
             known = marks.get(number, (0, 0))
             marks[number] = max(known[0], following), max(known[1], delivered)
-    return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster, marks=marks)
+    return Beginning(source, in_step, best.voters, best.progress.epoch + 1, best.cluster, marks=marks, given=given)
+
+
+def _may_be_unknown(voters: Collection[str], sure: Collection[str]) -> bool:
+    """Whether clients may have been given what none of those who are here knows of. A majority knew of it, perhaps not
+    on disk: then all of them crashed, or are not here. `sure`: they are here, and know all that they ever knew."""
+    return majority(voters, [voter for voter in voters if voter not in sure])
 
 
 def _has_the_same(one: Status, other: Status) -> bool:

@@ -12,20 +12,25 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from coterie.broker.journal import NO_VERDICT, Broken
+from coterie.cluster import chain
+from coterie.cluster.membership import Progress
 from coterie.cluster.wire import encode_json
 from coterie.group.channel import BufferFull, ChannelClosed
 from coterie.logs import Log
 
 if TYPE_CHECKING:
+    from coterie.cluster.chain import Link
     from coterie.cluster.standing import Standing
     from coterie.group.channel import Channel
     from coterie.group.members import Address
     from coterie.runtime.base import Runtime
 
 log = Log(__name__)
-DISK, PING, PONG, APPLIED, REFUSED, ALARMS = 1, 2, 3, 10, 12, 13
+DISK, PING, PONG, APPLIED, REFUSED, ALARMS, DISK_AT, APPLIED_AT = 1, 2, 3, 10, 12, 13, 15, 16
 _SHORT = struct.Struct(">BQQ")
 """What, a number, and of a report the life that it is of."""
+_AT = struct.Struct(">QQQ17s")
+"""The life that a report is of, epoch, index, and the chain there."""
 Short = Callable[["Address", int, int], None]
 """Takes who has said it, the number, and the life."""
 Long = Callable[["Address", memoryview], None]
@@ -51,25 +56,33 @@ class PeerMessages:
         if self._standing.serves_with(sender):
             self._tell(PONG, number, 0, (sender,))
 
-    def disk(self, index: int, to: Iterable[Address]) -> None:
-        self._report(DISK, index, to)
+    def disk(self, there: Link, to: Iterable[Address]) -> None:
+        self._report(DISK, DISK_AT, there, to)
 
-    def applied(self, index: int, to: Iterable[Address]) -> None:
-        self._report(APPLIED, index, to)
+    def applied(self, there: Link, to: Iterable[Address]) -> None:
+        self._report(APPLIED, APPLIED_AT, there, to)
 
-    def _report(self, what: int, index: int, to: Iterable[Address]) -> None:
+    def _report(self, what: int, with_chain: int, there: Link, to: Iterable[Address]) -> None:
         """Of the present life. Until the log has said where that began nobody could tell it from a former one; then all
         hear it in any case."""
         life = self._standing.life()
-        if life:
-            self._tell(what, index, life, to)
+        if not life:
+            return
+        place = there.place
+        if chain.covers_effects(there.chain):
+            self._send(bytes((with_chain,)) + _AT.pack(life, place.epoch, place.index, there.chain), to)
+        else:
+            self._tell(what, place.index, life, to)
 
     def alarms(self, bits: int, to: Iterable[Address]) -> None:
         self._tell(ALARMS, bits, 0, to)
 
     def _tell(self, what: int, number: int, life: int, to: Iterable[Address]) -> None:
+        self._send(_SHORT.pack(what, number, life), to)
+
+    def _send(self, data: bytes, to: Iterable[Address]) -> None:
         """If there is no room for it, it is lost."""
-        standing, data = self._standing, _SHORT.pack(what, number, life)
+        standing = self._standing
         for member in to:
             if member != standing.us and standing.serves_with(member):
                 try:
@@ -112,3 +125,14 @@ class PeerMessages:
             raise
         except Exception:
             log.error("a message of a peer that cannot be read", sender=sender, error=traceback.format_exc())
+
+
+def read_report(data: memoryview) -> tuple[chain.Link, int]:
+    """Of DISK_AT and APPLIED_AT: the place with its chain, and the life. Raises struct.error."""
+    life, epoch, index, found = _AT.unpack(data)
+    return chain.Link(Progress(epoch, index), found), life
+
+
+def read_short(index: int) -> chain.Link:
+    """Of DISK and APPLIED."""
+    return chain.Link(Progress(0, index), chain.UNKNOWN)

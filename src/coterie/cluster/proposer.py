@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coterie.amqp.codes import NOT_IMPLEMENTED
+from coterie.amqp.wire.codes import NOT_IMPLEMENTED
 from coterie.broker.cluster import Cluster, LeaseShape, read_place
+from coterie.broker.delivery import Delivery, HeldRanges, add_range
 from coterie.broker.transaction import Transaction
 from coterie.broker.wiring import EndOwner
-from coterie.cluster import changes, wire
+from coterie.cluster import changes, settling, wire
 from coterie.cluster.bodiless import is_bodiless
-from coterie.cluster.consumers import Getter, Subscriber
+from coterie.cluster.consumers import GETTER, Getter, Subscriber
 from coterie.cluster.expiring import Expiring
 from coterie.cluster.local_consumers import LocalConsumers
 from coterie.cluster.local_queues import has_home
 from coterie.cluster.outbox import Asked
 from coterie.cluster.remote_replies import tag_of
+from coterie.cluster.settling import share_of
 from coterie.cluster.voids import Void
 from coterie.cluster.wire import Kind
 from coterie.errors import ProtocolError
@@ -33,12 +35,15 @@ from coterie.runtime.base import Buffer
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
-    from coterie.broker.consumer import Consumer
+    from coterie.broker.consumer import Consumer, Sink
     from coterie.broker.entry import Entry
+    from coterie.broker.following.steps import Answer
     from coterie.broker.leases import Lease, LeaseStep
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
+    from coterie.broker.rows import Row
     from coterie.broker.specs import QueueSpec
     from coterie.broker.vhost import PseudoQueue, Vhost
     from coterie.broker.wiring import Change
@@ -52,7 +57,6 @@ if TYPE_CHECKING:
     from coterie.cluster.standing import Standing
     from coterie.cluster.traced import ClusterTrace
     from coterie.cluster.turn import Turn
-    from coterie.replication.steps import Answer
     from coterie.runtime.base import Runtime, Timer
 
 R = TypeVar("R")
@@ -69,6 +73,8 @@ APART = 10.0
 whoever is to blame is told that it has failed."""
 GATHERED_MAX = 256 << 10
 """Bytes of publishes that wait for that at most."""
+COPY = 32
+"""What each of them counts besides its body, for each queue: whoever sends nothing has others do much."""
 
 
 class Publishing:
@@ -86,7 +92,7 @@ class Publishing:
     def add(self, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish]) -> None:
         for queue, messages in routed.items():
             self.routed.setdefault(queue, []).extend(messages)
-            self.size += sum(len(message.body) for message in messages)
+            self.size += sum(len(message.body) for message in messages) + COPY * len(messages)
         self.publishes += publishes
         self.dones.append(done)
 
@@ -111,8 +117,8 @@ class Proposer(Cluster):
         self._released = 0
         """How often something was given back."""
         self._owners: dict[object, int] = {}
-        self._accepted: dict[Queue, list[Entry]] = {}
-        """By our consumers, and not told yet."""
+        self._accepted: dict[Queue, dict[object, list[Range]]] = {}
+        """By our consumers, of each queue and holder, and not told yet."""
         self._sharing: dict[Queue, int] = {}
         """Of queues that we own and others consume: the tenure that a timer will look at."""
         self._publishing: Publishing | None = None
@@ -169,10 +175,10 @@ class Proposer(Cluster):
             return self._standing.why or "it does not serve"
         return "" if self._answers.may_speak() else "it has not heard of a majority for a while"
 
-    def is_absent(self, entries: Iterable[Entry]) -> bool:
-        return self._catchup.backfill is not None and any(map(is_bodiless, entries))
+    def is_absent(self, messages: Iterable[Message | None]) -> bool:
+        return self._catchup.backfill is not None and any(map(is_bodiless, messages))
 
-    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+    def reading(self, queue: Queue, rows: Sequence[Row], lease: Lease | None) -> None:
         if self._traced is not None:
             self._traced.reading(queue, rows, lease)
 
@@ -221,16 +227,19 @@ class Proposer(Cluster):
 
     def tell(self, kind: Kind, data: bytes) -> None:
         """An event that nobody waits for, but that others cannot do without."""
-        self.insist(kind, data)
+        self.insist(kind, lambda _: data)
 
-    def insist(self, kind: Kind, data: bytes, pause: float = INSISTING) -> None:
-        """What must be so in the end, as whoever wanted it is gone: if it is void, it is sent again after a while."""
+    def insist(self, kind: Kind, encode: Callable[[int], bytes], pause: float = INSISTING) -> None:
+        """What must be so in the end, as whoever wanted it is gone: if it is void, it is sent again after a while.
+        `encode`: the same in another version of events, if another one is spoken then."""
         life = self._life
 
         def again() -> None:
             if life == self._life:
-                self.insist(kind, data, min(2 * pause, INSISTING_MAX))
+                self.insist(kind, encode, min(2 * pause, INSISTING_MAX))
 
+        self.flush()
+        data = encode(self._standing.versions.spoken)
         self.ask(kind, (data,), Asked(b"", failed=lambda error: self._later(pause, again)))
 
     def _later(self, pause: float, call: Callable[[], None]) -> None:
@@ -318,14 +327,12 @@ class Proposer(Cluster):
         """It follows from the log: everybody takes this step now."""
         queue.apply_acquire(consumer, entries)
 
-    def accept(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
         """Nobody waits for it, unless a consumer runs short of room: so several accepts become one event."""
-        gathered = self._accepted.get(queue)
-        if gathered is None:
-            self._accepted[queue] = [*entries]
-        else:
-            gathered += entries
-        if any(map(_runs_short, {entry.holder for entry in entries})):
+        gathered = self._accepted.setdefault(queue, {}).setdefault(holder, [])
+        for first, stop in ranges:
+            add_range(gathered, first, stop)
+        if _runs_short(holder):
             self._send_accepted()
         elif self._accepts_due is None:
             self._accepts_due = self._runtime.call_later(GATHERING, self._send_accepted)
@@ -335,63 +342,78 @@ class Proposer(Cluster):
             self._accepts_due.cancel()
             self._accepts_due = None
         accepted, self._accepted = self._accepted, {}
-        for queue, entries in accepted.items():
-            asked = Asked(b"", done=None, failed=partial(self._not_settled, queue, entries))
-            self._outbox.send(Kind.ACCEPT, (wire.settle(queue.incarnation, entries),), asked)
+        for queue, by_holder in accepted.items():
+            settled = [HeldRanges(queue, holder, ranges) for holder, ranges in by_holder.items()]
+            asked = Asked(b"", done=None, failed=partial(self._not_settled, settled))
+            self._outbox.send(Kind.ACCEPT, (self._settle(queue, settled),), asked)
 
-    def reject(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        asked = Asked(b"", failed=partial(self._not_settled, queue, entries))
-        self.ask(Kind.REJECT, (wire.settle(queue.incarnation, entries),), asked)
+    def reject(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        settled = [HeldRanges(queue, holder, ranges)]
+        asked = Asked(b"", failed=partial(self._not_settled, settled))
+        self.ask(Kind.REJECT, (self._settle(queue, settled),), asked)
 
-    def _not_settled(self, queue: Queue, entries: Sequence[Entry], error: Void) -> None:
+    def _settle(self, queue: Queue, settled: Sequence[HeldRanges]) -> bytes:
+        shares = [share_of(holder, ranges) for _, holder, ranges in settled]
+        return settling.settle(queue, shares, self._standing.versions.spoken)
+
+    def _not_settled(self, settled: Sequence[HeldRanges], error: Void) -> None:
         """Their holders believe that they are done with them: they are told, and the messages go back."""
-        held = [entry for entry in entries if isinstance(entry.holder, (Subscriber, Getter))]
-        sinks = {self._consumers.sink(entry.holder): None for entry in held}
-        if held:
-            self.release(queue, held, redelivered=True)
-        for sink in sinks:
+        sinks: dict[Sink, None] = {}
+        for held in self._put_back(settled):
+            sink = self._consumers.sink(held.holder)
             if sink is not None:
-                sink.failed(error)
+                sinks[sink] = None
+        for sink in sinks:
+            sink.failed(error)
 
-    def release(self, queue: Queue, entries: Sequence[Entry], redelivered: bool) -> None:
+    def _put_back(self, settled: Sequence[HeldRanges]) -> list[HeldRanges]:
+        """What somebody still holds of these, for the log: nobody does any more."""
+        found: list[HeldRanges] = []
+        for queue, holder, ranges in settled:
+            held = queue.still_held(holder, ranges) if isinstance(holder, (Subscriber, Getter)) else []
+            if held:
+                self.release(queue, holder, held, redelivered=True)
+                found.append(HeldRanges(queue, holder, held))
+        return found
+
+    def release(self, queue: Queue, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
         self._released += 1
-        self.insist(Kind.RELEASE, wire.release(queue.incarnation, entries, redelivered))
+        self.insist(Kind.RELEASE, partial(settling.release, queue, [share_of(holder, ranges)], redelivered))
 
     def expire(self, queue: Queue) -> None:
         if self.keeps_time():
-            self._expiring.found(queue, queue.lanes.expired(self.now()), self._runtime.now())
+            self._expiring.found(queue, queue.ready_over(), self._runtime.now())
 
-    def _send_expired(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def _send_expired(self, queue: Queue, ranges: Sequence[Range]) -> None:
         def failed(error: Void) -> None:
-            self._expiring.failed(queue, entries, self._runtime.now())
+            self._expiring.failed(queue, ranges, self._runtime.now())
 
         asked = Asked(b"", failed=failed, after=[partial(self._expiring.over, queue)])
-        self.ask(Kind.EXPIRE, (wire.settle(queue.incarnation, entries),), asked)
+        self.ask(Kind.EXPIRE, (self._settle(queue, [HeldRanges(queue, None, ranges)]),), asked)
 
     def get(
-        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Entry | ProtocolError | None], None]
+        self, queue: Queue, holder: object, no_ack: bool, done: Callable[[Delivery | ProtocolError | None], None]
     ) -> None:
         unready = self._us.unready
         if unready and (no_ack or queue.incarnation in unready):
             self._until_ready.append(partial(self.get, queue, holder, no_ack, done))
             return
 
-        def answered(entry: Entry | ProtocolError | None) -> None:
+        def answered(found: Delivery | ProtocolError | None) -> None:
             backfill = self._catchup.backfill
-            if isinstance(entry, ProtocolError):
-                done(entry)
+            if found is None or isinstance(found, ProtocolError):
+                done(found)
                 return
-            if entry is not None and backfill is not None and is_bodiless(entry):
-                backfill.when_filled(partial(answered, entry))
+            if backfill is not None and any(map(is_bodiless, found.messages)):
+                backfill.when_filled(partial(answered, found))
                 return
             before = self._released
-            done(entry)
+            done(found)
             traced = self._traced
-            if entry is not None and traced is not None and self._released == before:
-                traced.given(queue, [entry])  # whoever asked was still there
+            if traced is not None and self._released == before:
+                traced.given(found)  # whoever asked was still there
 
-        self._numbers += 1
-        self._send(Kind.GET, (wire.get(queue.incarnation, self._numbers, no_ack),), answered)
+        self._send(Kind.GET, (wire.get(queue.incarnation, GETTER, no_ack),), answered)
 
     def queues_ready(self) -> None:
         """Some have all of their messages, which was not so before."""
@@ -400,22 +422,21 @@ class Proposer(Cluster):
             call()
 
     def transaction(
-        self, vhost: Vhost, transaction: Transaction, done: Callable[[], None], publishes: Sequence[Publish] = ()
+        self,
+        vhost: Vhost,
+        transaction: Transaction,
+        done: Callable[[ProtocolError | None], None],
+        publishes: Sequence[Publish] = (),
     ) -> None:
-        answers = [
-            {queue.incarnation: [entry.position for entry in entries] for queue, entries in part.items()}
-            for part in (transaction.accepts, transaction.rejects, transaction.requeues)
-        ]
+        settled = transaction.accepts, transaction.rejects, transaction.requeues
         parts: list[Buffer] = []
+        answers = settling.encode_answers(settled, self._standing.versions.spoken)
         wire.encode_transaction(answers, transaction.routed, parts)
-        settled = (transaction.accepts, transaction.rejects, transaction.requeues)
 
         def failed(error: Void) -> None:
-            for part in settled:
-                for queue, entries in part.items():
-                    self._not_settled(queue, entries, error)
+            self._put_back([each for part in settled for each in part])
 
-        asked = Asked(b"", lambda _: done(), transaction.routed, publishes, True, failed=failed)
+        asked = Asked(b"", done, transaction.routed, publishes, True, failed=failed)  # type: ignore[arg-type]
         self.ask(Kind.TRANSACTION, parts, asked)
 
     # The wiring.
@@ -427,7 +448,7 @@ class Proposer(Cluster):
         said["vhost"] = vhost.name
         if isinstance(change, EndOwner):
             del self._owners[change.owner]
-            self.insist(Kind.WIRING, wire.encode_json(said))
+            self.insist(Kind.WIRING, lambda _: wire.encode_json(said))
             return
         asked = Asked(b"", done, on_disk=True, everywhere=True)  # type: ignore[arg-type]
         self.ask(Kind.WIRING, (wire.encode_json(said),), asked)

@@ -130,6 +130,9 @@ class Owners:
     @staticmethod
     def _start(queue: Queue, found: Ownership) -> None:
         """The new owner's consumers may be served; the others find that they have no room."""
+        effects = queue.journal.effects
+        if effects.on:
+            effects.owned(queue, "" if found.owner is None else str(found.owner.address), found.tenure)
         for each in queue.consumers:
             if isinstance(each, Subscriber) and each.peer is found.owner:
                 queue.dispatcher.wake(each)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coterie.cluster.membership import Marks
+from coterie.cluster.membership import Marks, Progress
 from coterie.cluster.wire import Kind
 from coterie.group.members import Address
 
@@ -65,9 +65,11 @@ class LoseStrangers(Apply):
 
 @dataclass(frozen=True, slots=True)
 class TakeMarks(Apply):
-    """Those of all that begin with equal stores."""
+    """Those of all that begin."""
 
     marks: Marks
+    given: bool = False
+    """Whatever is ready may have been given to somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,19 @@ class ForgetEvents(Tell):
 @dataclass(frozen=True, slots=True)
 class GoBack(Tell):
     """To the store that this broker had before its update."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepStore(Tell):
+    """What the store has is kept for a look when another one takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWrong(Tell):
+    """These have made another state of the log than the others, up to that place."""
+
+    members: tuple[Address, ...]
+    place: Progress
 
 
 @dataclass(frozen=True, slots=True)

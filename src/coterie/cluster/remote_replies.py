@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from coterie.amqp.publishing import REPLY_TO
+from coterie.broker.message_codec import Routes, decode_messages, encode_messages
+from coterie.broker.specs import REPLY_TO
 from coterie.cluster import wire
-from coterie.cluster.wire import Routes
 from coterie.errors import PeerError, ProtocolError
 from coterie.group.channel import BufferFull, ChannelClosed
 from coterie.group.members import Address
@@ -102,7 +102,7 @@ class RemoteReplies:
 
     def hand_over(self, broker: Address, vhost: str, messages: Sequence[Message]) -> None:
         parts: list[Buffer] = [_name(vhost)]
-        wire.encode_messages(messages, parts)
+        encode_messages(messages, parts)
         self._tell(broker, REPLY, parts)
 
     # Telling.
@@ -153,7 +153,7 @@ class RemoteReplies:
     def _reply(self, data: memoryview) -> None:
         name, at = _read_name(data)
         vhost = self._vhosts.get(name)
-        for message in wire.decode_messages(data, at, len(data), self._routes):
+        for message in decode_messages(data, at, len(data), self._routes):
             waits = None if vhost is None else vhost.pseudo.get(message.key)
             if waits is not None:
                 waits.enqueue([message])

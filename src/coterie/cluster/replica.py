@@ -17,14 +17,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from coterie.broker.message_codec import Malformed
 from coterie.cluster import chain, ready, wire
+from coterie.cluster.chain import Link
 from coterie.cluster.commit import Place
+from coterie.cluster.divergence import Found
 from coterie.cluster.membership import NOTHING, NUMBER_MAX, Beginning, Era, Progress, Status, decide, unlike
 from coterie.cluster.quorum import majority
 from coterie.cluster.ready import Ready
 from coterie.cluster.standing import Disk, Standing
 from coterie.cluster.states import Cause, State
-from coterie.cluster.wire import Kind, Malformed
+from coterie.cluster.wire import Kind
 from coterie.group.members import Address, MergeView, View
 from coterie.logs import Log
 from coterie.runtime.base import Buffer
@@ -41,6 +44,17 @@ def _progress(said: Any) -> Progress:
     return Progress(epoch, index)
 
 
+def _link(said: Any) -> Link:
+    found = bytes.fromhex(said["chain"])
+    if found and not chain.covers_effects(found):
+        raise Malformed("a chain that is none")
+    return Link(_progress([said["epoch"], said["index"]]), found)
+
+
+def _text(place: Progress) -> str:
+    return f"{place.epoch}.{place.index}"
+
+
 def _numbers(said: Any) -> tuple[int, ...]:
     if not isinstance(said, list) or not all(type(number) is int for number in said):
         raise Malformed("numbers of queues that are none")
@@ -53,33 +67,82 @@ class Replica(Standing):
     # Events.
 
     def advance(self, kind: Kind, sender: Address, data: Buffer, written: int) -> None:
-        """The log has come one further."""
+        """The log has come one further, with what it says about members."""
+        self.begin_event(written)
+        self._link(b"%d %s" % (kind, str(sender).encode()), data)
+
+    def begin_event(self, written: int) -> None:
+        """The log has come to an event, which is about to be applied: `end_event` follows, or `take_back`."""
         self.note(written)
         self.progress = Progress(self.progress.epoch, self.progress.index + 1)
-        self.chain = chain.link(self.chain, self.progress, b"%d %s" % (kind, str(sender).encode()), data)
 
-    def take_back(self, progress: Progress, link: bytes) -> None:
+    def end_event(self, head: wire.Head, sender: bytes, data: Buffer, effects: bytes) -> None:
+        """It was applied, and that is what was made of it."""
+        made = effects if head.version >= wire.EFFECTS or chain.covers_effects(self.chain) else None
+        self._link(b"%d %b" % (head.kind, sender), data, made)
+
+    def take_back(self, progress: Progress) -> None:
         """The event that was to be applied was not."""
-        self.progress, self.chain = progress, link
+        self.progress = progress
+
+    def follows_from(self, effects: bytes) -> None:
+        """What was made of a place of the log that has no step of its own."""
+        if chain.covers_effects(self.chain):
+            self.aside = chain.fold(self.aside, effects)
+
+    def _link(self, who: bytes, what: Buffer, effects: bytes | None = None) -> None:
+        """To the chain, at the place that the log has come to."""
+        if self.aside:
+            effects, self.aside = self.aside + (effects or b""), b""
+        self.chain = chain.link(self.chain, self.progress, who, what, effects)
+        self.divergence.history.add(self.chain)
 
     # Reports of how far others have come.
 
-    def disk_reached(self, member: Address, index: int, life: int) -> Ready:
+    def disk_reached(self, member: Address, there: Link, life: int) -> Ready:
         """It has everything up to that event on disk; also our own."""
-        if not self.commit.disks.heard(member, index, life, self.life(member)):
+        return self._reported(member, True, there, life)
+
+    def log_reached(self, member: Address, there: Link, life: int) -> Ready:
+        """It has applied the log up to that event."""
+        return self._reported(member, False, there, life)
+
+    def _reported(self, member: Address, of_disk: bool, there: Link, life: int) -> Ready:
+        """It counts if what that broker has made of the log is what this one has."""
+        ours = member == self.us
+        if not ours and not self._is_comparable(member, there, life):
             return []
-        return self.count_disks()
+        if there.chain and not ours:
+            found = self.divergence.compare(member, of_disk, there, life)
+            if found is Found.OTHER:
+                return self._differs(member, there.place)
+            if found is not Found.SAME:
+                return []
+        reports = self.commit.disks if of_disk else self.commit.applied
+        if not reports.heard(member, there, life, self.life(member)):
+            return []
+        return self.count_disks() if of_disk else self.count_applied()
+
+    def _is_comparable(self, member: Address, there: Link, life: int) -> bool:
+        """It is of the present life of somebody who serves with us, and says what our version must say."""
+        if not self.serves or not self.serves_with(member):
+            return False
+        if there.chain:
+            present = self.life(member)
+            return life == present or not present
+        return not chain.covers_effects(self.chain)
+
+    def come_so_far(self) -> Ready:
+        """The log was applied: what was reported of these places before this broker came there."""
+        found: Ready = []
+        for report in self.divergence.due():
+            found += self._reported(*report)
+        return found
 
     def count_disks(self) -> Ready:
         """By the voters as they are now."""
         self.commit.count_disks(self.voters, self.in_step, self.lives)
         return [ready.LetOut()]
-
-    def log_reached(self, member: Address, index: int, life: int) -> Ready:
-        """It has applied the log up to that event."""
-        if not self.commit.applied.heard(member, index, life, self.life(member)):
-            return []
-        return self.count_applied()
 
     def count_applied(self) -> Ready:
         self.commit.count_applied((member for member in self.servants if member != self.us), self.progress.index)
@@ -89,6 +152,63 @@ class Replica(Standing):
         """A majority of the voters holds the log of this view up to there."""
         self.commit.held = max(self.commit.held, Place(self.place.view, position))
         return [ready.LetOut()]
+
+    # Brokers that have made another state of the log.
+
+    def _differs(self, member: Address, place: Progress) -> Ready:
+        """Somebody has another chain at that place: all who serve are to say on the log what they have there."""
+        if not self.divergence.ask(place):
+            return []
+        log.error("another broker has made another state of the log", broker=member, event=_text(place))
+        return [self._claim(place)]
+
+    def _claim(self, place: Progress) -> ready.Multicast:
+        """Our chain there."""
+        ours = self.divergence.history.at(place).hex()
+        return ready.Multicast(Kind.CHAIN, {"epoch": place.epoch, "index": place.index, "chain": ours})
+
+    def _claimed(self, sender: Address, there: Link, written: int) -> Ready:
+        if not self.follows or not self.serves_with(sender) or not chain.covers_effects(self.chain):
+            return []
+        found: Ready = []
+        place = there.place
+        if self.divergence.claim(place, sender, there.chain) and sender != self.us and self.serves:
+            found.append(self._claim(place))
+        wrong = self.divergence.judge(place, self.voters, self.in_step, self.servants)
+        return found + (self._wrong(wrong, place, sender, written) if wrong else [ready.LetOut()])
+
+    def _wrong(self, wrong: list[Address], place: Progress, sender: Address, written: int) -> Ready:
+        """These have made another state than those who are right: they serve no more, and are updated. There may be no
+        majority without them until they are."""
+        self.divergence.found += len(wrong)
+        self.in_step = [each for each in self.in_step if each not in wrong]
+        self.catching_up = {each: cut for each, cut in self.catching_up.items() if each not in wrong}
+        self.advance(Kind.CHAIN, sender, " ".join(map(str, wrong)).encode(), written)
+        self.divergence.settled(self.progress)
+        for member in wrong:
+            log.error("a broker has made another state of the log than the others", broker=member, event=_text(place))
+            self._forget_life(member)
+        told = ready.FoundWrong(tuple(wrong), place)
+        if self.us in wrong:
+            return self._go_astray(place, told)
+        return [*(ready.Lose(member) for member in wrong), *self._members_changed(told), ready.CountDisks()]
+
+    def _go_astray(self, place: Progress, told: ready.Tell) -> Ready:
+        """The others are right. What this broker has is of no use to clients, and is kept for a look."""
+        self.why = (
+            f"this broker has made another state of event {_text(place)} than the others: it is brought up to date"
+        )
+        log.error("this broker serves no more: its store is kept for a look, and it is updated", event=_text(place))
+        self.becomes(Cause.ASTRAY)
+        self.astray, self.way_back = True, False
+        if self.state is State.CUT_OFF:
+            self.progress = self._goal
+        self._goal = self.progress
+        return [
+            ready.Save(goal=True), told, ready.KeepStore(), ready.StopLease(), ready.StopBackfill(), ready.SetAlarm(),
+            ready.CutOff(self.why), ready.ForgetEvents(), ready.CountHolders(), *self._changed(), ready.NewUpdate(),
+            ready.SendStatus(),
+        ]  # fmt: skip
 
     # The clock.
 
@@ -162,7 +282,8 @@ class Replica(Standing):
         self.note(written)
         self.progress = Progress(self.progress.epoch + 1, self.progress.index)
         self.era = Era.of(self.view, self.in_step)
-        self.chain = chain.link(self.chain, self.progress, b"", self.era.view.encode())
+        self._link(b"", self.era.view.encode())
+        self.divergence.settled(self.progress)
         for member in lost:
             log.warning("a broker is lost", broker=member)
             self._forget_life(member)
@@ -174,6 +295,7 @@ class Replica(Standing):
 
     def _forget_life(self, member: Address) -> None:
         self.lives.pop(member, None)
+        self.divergence.forget(member)
         self.commit.lost(member, self.progress.epoch)
 
     def _majority_lost(self) -> Ready:
@@ -239,6 +361,8 @@ class Replica(Standing):
                 if type(said["bytes"]) is not int:
                     raise Malformed("a size that is no number")
                 return partial(self._back, sender, str(said["view"]), said["bytes"], disk.written)
+            case Kind.CHAIN:
+                return partial(self._claimed, sender, _link(said), disk.written)
             case Kind.VOTER:
                 return partial(self._enfranchise, sender, str(said["name"]), said["voters"], disk.written)
             case Kind.FORGET:
@@ -322,11 +446,13 @@ class Replica(Standing):
         self.cluster, self.voters = found.cluster, found.voters
         self.progress = Progress(found.epoch, source.progress.index)
         self.era = Era.of(self.view, self.view.members)
-        self.chain = chain.start(self.progress, self.era.view, bytes.fromhex(source.chain))
+        self.chain, self.aside = chain.start(self.progress, self.era.view, bytes.fromhex(source.chain)), b""
+        self.divergence.begin(self.here)
         self.content = NOTHING
+        self.crashed = False
         self.versions.begin(self._statuses, found.in_step)
         self.versions.settle(self.voters, [member.name for member in self.in_step])
-        result: Ready = [ready.TakeMarks(found.marks)]
+        result: Ready = [ready.TakeMarks(found.marks, found.given)]
         if self.versions.spoken >= wire.LOG_TIME:
             result.append(ready.BeginTime(source.time))
         # One of those who begin may have caught up when the majority was lost, and could not say so any more.
@@ -343,8 +469,10 @@ class Replica(Standing):
             found.append(ready.Lose(sender))  # it has begun anew
         self.catching_up[sender] = self.lives[sender] = cut
         self.commit.begins(sender)
+        self.divergence.forget(sender)
         found.append(ready.Unready(sender, queues))
         self.advance(Kind.READY, sender, b"", written)
+        self.divergence.settled(self.progress)
         log.info("a broker catches up", broker=sender)
         if sender != self.us:
             return found + self._members_changed()
@@ -381,6 +509,7 @@ class Replica(Standing):
         self.in_step = [each for each in self.in_step if each != sender]
         self.catching_up.pop(sender, None)
         self.advance(Kind.BACK, sender, b"", written)
+        self.divergence.settled(self.progress)
         self._forget_life(sender)
         found: Ready = [ready.Lose(sender)]
         if sender == self.us:
@@ -411,6 +540,7 @@ class Replica(Standing):
         if there and voters == list(self.voters) and name not in self.voters:
             self.voters = tuple(sorted((*self.voters, name)))
             self.advance(Kind.VOTER, sender, name.encode(), written)
+            self.divergence.settled(self.progress)
             log.info("a broker votes from now on", name=name)
             self.commit.voters_changed(self.progress.index)
             found += [*self._members_changed(), ready.CountDisks()]
@@ -426,6 +556,7 @@ class Replica(Standing):
             if sender.name == name:
                 self.resigned.add(sender)
             self.advance(Kind.FORGET, sender, name.encode(), written)
+            self.divergence.settled(self.progress)
             log.warning("a voter is forgotten", name=name, by=sender)
             self.commit.voters_changed(self.progress.index)
             found += [ready.Save(), ready.BeginLease(), ready.CountHolders(), *self._changed(), ready.Sync(sender)]
@@ -471,12 +602,17 @@ class Replica(Standing):
         return [*found, ready.Wipe()]
 
     def installed(
-        self, progress: Progress, link: bytes, era: Era, cluster: str, voters: tuple[str, ...], in_step: list[Address],
-        catching_up: dict[Address, Progress], lives: dict[Address, Progress], versions: dict[str, Any],
+        self, here: Link, aside: bytes, claims: list[Any], era: Era, cluster: str, voters: tuple[str, ...],
+        in_step: list[Address], catching_up: dict[Address, Progress], lives: dict[Address, Progress],
+        versions: dict[str, Any],
     ) -> None:  # fmt: skip
         """This broker has the state of another one, as it was at the place of our status in the log."""
         self.becomes(Cause.INSTALLED)
-        self.progress, self.chain, self.era, self.cluster, self.voters = progress, link, era, cluster, voters
+        self.crashed = False
+        (self.progress, self.chain), self.aside = here, aside
+        self.era, self.cluster, self.voters = era, cluster, voters
+        self.divergence.begin(self.here)
+        self.divergence.install(claims)
         self.in_step, self.catching_up, self.lives = in_step, catching_up, lives
         self.versions.install(versions)
 
@@ -488,6 +624,7 @@ class Replica(Standing):
     def filled(self) -> None:
         """All bodies are here, in a store that has taken the place of the old one."""
         self.becomes(Cause.FILLED)
+        self.astray = False
 
     def lost_way(self) -> None:
         """What it had before its update cannot be read any more."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from coterie.cluster import chain
 from coterie.cluster.commit import START, Commit, life_of
+from coterie.cluster.divergence import Divergence
 from coterie.cluster.membership import NOTHING, Content, Era, Progress, Status, why_not_forget
 from coterie.cluster.quorum import needed
 from coterie.cluster.shared_settings import Shared
@@ -47,7 +48,12 @@ class Standing:
         """Why it does not serve."""
         self.progress = Progress()
         self.chain = chain.UNKNOWN
-        """Of all that the log has brought so far."""
+        """Of all that the log has brought so far, and what was made of it."""
+        self.aside = b""
+        """What was made of it since, at places that are no events: it goes into the chain with the next one."""
+        self.divergence = Divergence()
+        self.astray = False
+        """It has made another state of the log than the others: what its store has is to be kept for a look."""
         self.place = START
         """Of the event that is being applied, or was the last."""
         self.era = Era()
@@ -77,6 +83,8 @@ class Standing:
         """Of the store, as it was found."""
         self.damaged = False
         """It is not whole: this broker has no vote until it is updated."""
+        self.crashed = False
+        """It may have known of more than its store has kept: it crashed, and has not been in step since."""
         self.way_back = False
         """While it is updated: what it had was of use, as it could vote."""
         self._goal = Progress()
@@ -90,6 +98,11 @@ class Standing:
         """Too much waited for the disk when it was looked at last."""
 
     # What others ask.
+
+    @property
+    def here(self) -> chain.Link:
+        """How far it has come, and the chain there."""
+        return chain.Link(self.progress, self.chain)
 
     @property
     def serves(self) -> bool:
@@ -149,7 +162,7 @@ class Standing:
             self.progress, self.cluster, self.voters, self._size, live, self.damaged, self.updating,
             empty, self.versions.newest, self.versions.spoken, shared, self.era,
             self.chain.hex(), *(NOTHING if live or self.updating else self.content), time,
-            self.is_unwell(disk), self.serves,
+            self.is_unwell(disk), self.serves, self.crashed and not live,
         )  # fmt: skip
 
     def is_unwell(self, disk: Disk) -> bool:
@@ -164,11 +177,13 @@ class Standing:
 
     def recovered(self, record: Mapping[str, object] | None) -> None:
         """What the store has kept of the cluster; `loaded` when all that it has is in memory."""
-        self._interrupted = False
+        self._interrupted = self.crashed = False
         if record is None:
             return
         epoch, index, voters = record.get("epoch"), record.get("index"), record.get("voters")
         self._interrupted, self.damaged = bool(record.get("updating")), bool(record.get("damaged"))
+        self.crashed = bool(record.get("crashed"))
+        self.astray = bool(record.get("astray"))
         if isinstance(epoch, int) and isinstance(index, int) and isinstance(voters, list):
             self.progress = self._goal = Progress(epoch, index)
             self.chain = bytes.fromhex(str(record.get("chain", "")))
@@ -177,6 +192,10 @@ class Standing:
             self.cluster = str(record.get("cluster"))
             self.voters = tuple(str(name) for name in voters)
             self.versions.spoken = int(str(record.get("version", 1)))
+
+    def ended_well(self, clean: bool) -> None:
+        """Whether its life before did, as the store says. Of an update that was cut off nobody needs to know."""
+        self.crashed = (self.crashed or not clean) and not self._interrupted and bool(self.progress.epoch)
 
     def loaded(self, content: Content) -> None:
         """At the start, or when it has gone back to what it had before its update."""
@@ -209,6 +228,8 @@ class Standing:
             "epoch": progress.epoch, "index": progress.index, "cluster": self.cluster,
             "voters": list(self.voters), "version": self.versions.spoken, "updating": goal,
             "era": self.era.to_json(), "chain": link.hex(), "damaged": self.damaged, "time": time,
+            "crashed": self.crashed,
+            "astray": self.astray,
         }  # fmt: skip
 
     def saved(self, written: int) -> None:

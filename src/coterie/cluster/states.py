@@ -14,6 +14,7 @@ enough of them have come together. These are the rules; replica.py follows them,
   IN_STEP       it has what the log says, and there is a majority
   STRANDED      the same without a majority: publishers are blocked, nothing is confirmed, accepted or delivered
   STEPPED_BACK  its disk did not take what the log brought: it said so on the log, and waits for its disk
+  ASTRAY        it has made another state of the log than the others: it waits for theirs, and has no store of its own
   DRAINED       it has handed over what it held, given up its vote, and left
   CLOSED        it is no member of the group any more, and will not be one in this life
 """
@@ -37,6 +38,7 @@ class State(Enum):
     IN_STEP = ("in step", "serving")
     STRANDED = ("stranded", "stranded")
     STEPPED_BACK = ("stepped back", "stranded")
+    ASTRAY = ("astray", "astray")
     DRAINED = ("drained", "drained")
     CLOSED = ("closed", "joining")
 
@@ -48,7 +50,7 @@ class State(Enum):
         """With a majority, in step or catching up."""
         self.live = shown == "stranded"
         """It does not serve, and has its state in memory, not only what its disk has kept."""
-        self.updating = title in ("cut off", "going back", "updating", "following", "catching up", "complete")
+        self.updating = title in ("cut off", "going back", "updating", "following", "catching up", "complete", "astray")
         """What it had is not right, and what it is to have is not known to be complete."""
         self.follows = self.serves or title == "following"
         """Events are applied here."""
@@ -70,6 +72,7 @@ class Cause(Enum):
     FILLED = "all bodies are on disk"
     WHOLE = "the log says that it is in step"
     BACK = "the log says that it steps back"
+    ASTRAY = "the log says that others have made another state of it, and are right"
     GO_BACK = "nobody can bring the update to its end"
     WENT_BACK = "it has what it had before"
     LOST_WAY = "what it had before cannot be read any more"
@@ -117,16 +120,19 @@ TRANSITIONS: Final[dict[State, dict[Cause, State]]] = {
         Cause.READY: State.CATCHING_UP,
         Cause.FILLED: State.COMPLETE,
         Cause.BACK: State.CUT_OFF,
+        Cause.ASTRAY: State.CUT_OFF,
     },
     State.COMPLETE: {
         Cause.NO_MAJORITY: State.STRANDED,
         Cause.READY: State.COMPLETE,
         Cause.WHOLE: State.IN_STEP,
         Cause.BACK: State.STEPPED_BACK,
+        Cause.ASTRAY: State.ASTRAY,
     },
     State.IN_STEP: {
         Cause.NO_MAJORITY: State.STRANDED,
         Cause.BACK: State.STEPPED_BACK,
+        Cause.ASTRAY: State.ASTRAY,
     },
     State.STRANDED: {
         Cause.VIEW: State.STRANDED,
@@ -139,6 +145,11 @@ TRANSITIONS: Final[dict[State, dict[Cause, State]]] = {
         Cause.BEGIN: State.IN_STEP,
         Cause.OFFER: State.UPDATING,
         Cause.GIVE_UP: State.STEPPED_BACK,
+    },
+    State.ASTRAY: {
+        Cause.VIEW: State.ASTRAY,
+        Cause.OFFER: State.UPDATING,
+        Cause.GIVE_UP: State.ASTRAY,
     },
     State.DRAINED: {},
     State.CLOSED: {},

@@ -79,6 +79,12 @@ class ClusterStatus:
     members: tuple[MemberStatus, ...]
     voids: int
     """Events that could not be carried out, at any broker."""
+    shared: int
+    """The last event up to which a majority of the voters is known to have made the same of the log."""
+    divergences: int
+    """Brokers that were found to have made another state of it, since this one was started."""
+    kept_stores: tuple[str, ...]
+    """Stores of this broker that were not right, and are kept for a look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,8 @@ def describe(
         standing.cluster, us.name, us.incarnation, ours, why_closed(standing, draining), waits_for,
         progress.epoch, progress.index, disk_of(us), str(view.id), present[0].name if present else "",
         str(standing.shared[DISPATCH]), voters, needed(voters), tuple(members), voids.count,
+        standing.divergence.shared(voters, us, progress.index) if standing.serves else 0,
+        standing.divergence.found, tuple(broker.store.kept_aside),
     )  # fmt: skip
 
 
@@ -175,7 +183,7 @@ def holdings(standing: Standing, applier: Applier, queue: Queue) -> list[Holding
     for consumer in queue.consumers:
         consumers[consumer.sink] = consumers.get(consumer.sink, 0) + 1
     found = [
-        Holding(peer.address.name, consumers.get(peer, 0), len(peer.held.get(queue.incarnation, ())))
+        Holding(peer.address.name, consumers.get(peer, 0), peer.holds(queue.incarnation))
         for peer in applier.peers.values()
     ]
     return sorted((each for each in found if each.consumers or each.held), key=lambda each: each.name)

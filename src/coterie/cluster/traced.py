@@ -8,25 +8,30 @@ left the cluster, deliveries and answers. docs/properties.md has what is judged 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from coterie.broker.delivery import positions_in
 from coterie.broker.journal import NO_VERDICT
 from coterie.broker.leases import Lease
-from coterie.broker.traced import name_of, pairs
+from coterie.broker.ranges import END
+from coterie.broker.traced import inclusive, name_of, pairs
 from coterie.cluster.catchup.snapshot import outline
 from coterie.cluster.consumers import Getter, Subscriber
 from coterie.trace import Json
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
-    from coterie.broker.entry import Entry
-    from coterie.broker.message import Message
+    from coterie.broker.delivery import Delivery
     from coterie.broker.queue import Queue
+    from coterie.broker.rows import Row
     from coterie.cluster.applier import Applier
+    from coterie.cluster.chain import Link
+    from coterie.cluster.membership import Progress
     from coterie.cluster.standing import Standing
     from coterie.cluster.voids import Voids
+    from coterie.group.members import Address
     from coterie.trace import Tracer
 
 EVERY = 1000
@@ -92,7 +97,7 @@ class ClusterTrace:
             for queue in vhost.queues.values():
                 if queue.home is not None:
                     continue
-                queues[name_of(queue)] = [len(queue.entries), queue.next_position, _messages(queue)]
+                queues[name_of(queue)] = [queue.count, queue.next_position, _messages(queue)]
                 owners = self._applier.owners
                 owner = None if owners is None else owners.of(queue).owner
                 holders[name_of(queue)] = _holders(queue, "" if owner is None else str(owner.address))
@@ -100,25 +105,24 @@ class ClusterTrace:
         return {
             "cluster": standing.cluster, "epoch": standing.progress.epoch, "era": standing.era.view,
             "number": standing.progress.index, "queues": queues, "holders": holders, "wiring": _sum(wiring),
-            "voters": list(standing.voters), "voids": self._voids.to_json(), "updated": self._updated or None,
+            "life": standing.life(), "voters": list(standing.voters), "voids": self._voids.to_json(),
+            "updated": self._updated or None,
         }  # fmt: skip
 
-    def given(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def given(self, delivery: Delivery) -> None:
         """They go to a client now."""
-        positions = [entry.position for entry in entries]
-        flagged = [entry.position for entry in entries if entry.redelivered]
-        sums: list[Json] = [crc32(entry.message.body) for entry in entries if entry.message is not None]
-        ranges = pairs(positions)
+        queue, ranges = delivery.queue, delivery.ranges
+        sums: list[Json] = [crc32(message.body) for message in delivery.messages]
         self._trace.emit(
-            "given", queue=name_of(queue), first=min(positions), last=max(positions), count=len(positions),
-            ranges=ranges if len(ranges) > 1 else None, redelivered=pairs(flagged) or None, sums=sums,
+            "given", queue=name_of(queue), first=min(ranges)[0], last=max(ranges)[1] - 1, count=delivery.count,
+            ranges=inclusive(ranges) if len(ranges) > 1 else None, redelivered=inclusive(delivery.flagged), sums=sums,
             vhost=None if queue.vhost.name == "/" else queue.vhost.name,
         )  # fmt: skip
 
-    def reading(self, queue: Queue, rows: Sequence[tuple[Entry, Message]], lease: Lease | None) -> None:
+    def reading(self, queue: Queue, rows: Sequence[Row], lease: Lease | None) -> None:
         """They go to somebody who reads in bulk; through a lease as often as it likes."""
-        positions = [entry.position for entry, _ in rows]
-        sums: list[Json] = [crc32(message.body) for _, message in rows]
+        positions = [row.position for row in rows]
+        sums: list[Json] = [crc32(row.message.body) for row in rows]
         ranges = pairs(positions)
         self._trace.emit(
             "read", queue=name_of(queue), first=min(positions), last=max(positions), count=len(positions),
@@ -126,17 +130,35 @@ class ClusterTrace:
             vhost=None if queue.vhost.name == "/" else queue.vhost.name,
         )  # fmt: skip
 
-    def logged(self, index: int) -> None:
+    def logged(self, there: Link) -> None:
         """All that events up to this one have made of the store is in the store's log."""
+        self._trace.emit(
+            "logged", number=there.place.index, life=self._standing.life(), last=self._broker.store.written(),
+            epoch=there.place.epoch, chain=there.chain.hex() or None,
+        )  # fmt: skip
+
+    def wrong(self, members: Iterable[Address], place: Progress) -> None:
+        """These have made another state of the log than the others."""
         standing = self._standing
-        self._trace.emit("logged", number=index, life=standing.life(), last=self._broker.store.written())
+        self._trace.emit(
+            "astray", members=[str(member) for member in members], cluster=standing.cluster, epoch=place.epoch,
+            number=place.index,
+        )  # fmt: skip
 
     def promised(self, index: int) -> None:
         """A client is about to hear that what it asked for has been done; `index`: that it is on disk up to there."""
-        rests: dict[str, Json] | None = None
-        if index:
-            rests = {str(member): life for member, life in self._standing.commit.rests.items()}
-        self._trace.emit("promise", number=index or None, rests=rests)
+        standing = self._standing
+        if not index:
+            self._trace.emit("promise")
+        else:
+            said = standing.commit.rests.items()
+            rests: dict[str, Json] = {str(member): life for member, (life, _) in said}
+            chains: dict[str, Json] = {
+                str(member): f"{there.place.epoch}.{there.place.index}.{ours.hex()}"
+                for member, (_, there) in said
+                if (ours := standing.divergence.history.at(there.place))
+            }
+            self._trace.emit("promise", number=index, rests=rests, life=standing.life(), chains=chains or None)
         self._trace.flush()
 
 
@@ -145,12 +167,10 @@ def _sum(value: object) -> int:
 
 
 def _messages(queue: Queue) -> int:
-    return _sum(
-        [
-            (position, 0 if entry.message is None else crc32(entry.message.body), entry.redelivered)
-            for position, entry in sorted(queue.entries.items())
-        ]
-    )
+    """A clustered broker has them in memory."""
+    found: list[Row] = []
+    queue.read_ranges([(0, END)], lambda rows: found.extend(rows) if isinstance(rows, list) else None)
+    return _sum([(row.position, crc32(row.message.body), row.redelivered) for row in found])
 
 
 def _holders(queue: Queue, owner: str) -> int:
@@ -159,7 +179,12 @@ def _holders(queue: Queue, owner: str) -> int:
         for consumer in queue.consumers
         if isinstance(consumer, Subscriber)
     )
-    held = [(position, _holder(entry.holder)) for position, entry in sorted(queue.entries.items()) if entry.holder]
+    held = sorted(
+        (position, _holder(holder))
+        for holder, ranges in queue.holders()
+        if holder is not None
+        for position in positions_in(ranges)
+    )
     leases = sorted((lease.name, lease.id, lease.user, lease.session, lease.next) for lease in queue.leases)
     return _sum([consumers, held, owner, *([leases] if leases else [])])
 

@@ -90,6 +90,17 @@ class Turn:
 
     # Other places of the log.
 
+    def follow_alike(self, step: Callable[[], None]) -> bytes:
+        """The same, of what every broker does at this place. Gives its effects."""
+        self.settle()
+        effects = self.journal.effects
+        effects.begin(self.last_wall if self.time.last is None else self.time.last)
+        try:
+            self.follow(step)
+        finally:
+            made = effects.take()
+        return made
+
     def follow(self, step: Callable[[], None]) -> None:
         """What follows from a place of the log that is no event of a broker: at the time of the log, not of this
         node's clock, and nothing of it waits for the next event. If it fails, it fails everywhere alike."""

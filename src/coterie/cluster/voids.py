@@ -12,7 +12,7 @@ import traceback
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from coterie.amqp.codes import INTERNAL_ERROR
+from coterie.amqp.wire.codes import INTERNAL_ERROR
 from coterie.errors import ProtocolError
 from coterie.logs import Log
 

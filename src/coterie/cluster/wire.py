@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import json
 import struct
-from array import array
-from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from coterie.amqp.tables import NESTING_MAX, read_short
-from coterie.broker import validation
 from coterie.broker.message import Message
-from coterie.errors import PeerError
+from coterie.broker.message_codec import (
+    Malformed,
+    Routes,
+    decode_messages,
+    encode_messages,
+    read_json,
+    read_numbers,
+    write_numbers,
+)
 from coterie.runtime.base import Buffer
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.publish import Routed
 
-VERSION = 3
+VERSION = 4
 """The newest version of events that this code speaks."""
 OLDEST = 1
 """And the oldest: a cluster can be upgraded from there, one broker after the other."""
@@ -37,8 +40,12 @@ LOG_TIME = 3
 """The version from which on messages expire by the time of the log (log_time.py)."""
 STEPPING_BACK = 3
 """The version from which on a broker may step back (replica.py)."""
+EFFECTS = 4
+"""The version from which on chains cover what was made of events, and reports name them (chain.py, divergence.py)."""
 WIDE = 3
-"""The version from which on the numbers of consumers have 64 bits: `basic.get` counts them up too."""
+"""The version from which on the numbers of consumers have 64 bits: each `basic.get` counted them up."""
+RANGES = 4
+"""The version from which on what is settled is told by ranges and holders (settling.py)."""
 
 
 class Kind(IntEnum):
@@ -77,6 +84,8 @@ class Kind(IntEnum):
     """It has got everything, and is in step."""
     HERE = 26
     """Nothing: when a majority holds it, a majority is in the view in which it was sent."""
+    CHAIN = 28
+    """What the chain of a broker was at some place, as it is not the same everywhere; since version 4."""
     BACK = 27
     """A broker whose disk lags behind leaves those in step; since version 3."""
     VOTER = 23
@@ -92,11 +101,8 @@ WALL_MAX = 2.0**37
 """Seconds since 1970: letters tell the time as a date."""
 _ON_DISK = 0x80
 """In the byte of the kind."""
-_GROUP = struct.Struct(">HIBBqI")
-"""Lengths of route and header, persistent, priority, time to live in ms (-1: none), how many."""
 _QUEUE = struct.Struct(">Q")
 _COUNT = struct.Struct(">I")
-_RELEASE = struct.Struct(">Q?")
 _GET = struct.Struct(">QQ?")
 _CREDIT = struct.Struct(">QQQQQ")
 _NARROW_CREDIT = struct.Struct(">IIIII")
@@ -105,11 +111,6 @@ NARROW_MAX = 2**32 - 1
 _SHARE = struct.Struct(">QQ")
 ANY_BYTES = "surrogateescape"
 """Names are what clients say they are, UTF-8 or not."""
-_LITTLE = array("I", [1]).tobytes()[0] == 1
-
-
-class Malformed(PeerError):
-    """Bytes that are no event."""
 
 
 class TooNew(Exception):
@@ -128,10 +129,6 @@ class Head(NamedTuple):
 
 def head(kind: Kind, wall: float, number: int, on_disk: bool = False, version: int = OLDEST) -> bytes:
     return _HEAD.pack(version, kind | _ON_DISK if on_disk else kind, wall, number)
-
-
-DEPTH_MAX: Final = 2 * NESTING_MAX + 16
-"""Of a JSON value within others: a table takes two levels for each of its own."""
 
 
 def read_head(data: memoryview, spoken: int | None = None) -> Head:
@@ -160,38 +157,8 @@ def number_of(data: memoryview) -> int:
 # Numbers and texts.
 
 
-def _numbers(kind: str, values: Iterable[int]) -> bytes:
-    numbers = array(kind, values)
-    if _LITTLE:
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _read_numbers(kind: str, data: memoryview) -> array[int]:
-    numbers = array(kind)
-    numbers.frombytes(data)
-    if _LITTLE:
-        numbers.byteswap()
-    return numbers
-
-
-def positions_of(entries: Sequence[Entry]) -> bytes:
-    return _numbers("Q", [entry.position for entry in entries])
-
-
-def read_positions(data: memoryview) -> list[int]:
-    return _read_numbers("Q", data).tolist()
-
-
 def encode_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def read_json(text: bytes) -> Any:
-    """Of somebody who may have put anything into it. Raises ValueError or Malformed."""
-    if text.count(b"[") + text.count(b"{") > DEPTH_MAX and validation.depth_of(text) > DEPTH_MAX:
-        raise Malformed(f"JSON may be nested {DEPTH_MAX} deep")
-    return json.loads(text.decode())
 
 
 def decode_json(data: Buffer) -> dict[str, object]:
@@ -205,68 +172,6 @@ def decode_json(data: Buffer) -> dict[str, object]:
 
 
 # Messages.
-
-
-def encode_messages(messages: Sequence[Message], out: list[Buffer]) -> None:
-    """In their order; neighbours with the same route and header are one group."""
-    start, count = 0, len(messages)
-    while start < count:
-        first = messages[start]
-        route, header = first.route, first.header
-        stop = start + 1
-        while stop < count:
-            other = messages[stop]
-            if (other.header is not header and other.header != header) or (
-                other.route is not route and other.route != route
-            ):
-                break
-            stop += 1
-        bodies = [message.body for message in messages[start:stop]]
-        ttl = -1 if first.ttl is None else first.ttl
-        out.append(_GROUP.pack(len(route), len(header), first.persistent, first.priority, ttl, len(bodies)))
-        out += (route, header, _numbers("I", map(len, bodies)))
-        out += bodies
-        start = stop
-
-
-class Routes:
-    """Exchange and routing key of routes that were seen before."""
-
-    def __init__(self, most: int = 1024) -> None:
-        self._known: dict[bytes, tuple[str, str]] = {}
-        self._most = most
-
-    def parts(self, route: bytes) -> tuple[str, str]:
-        found = self._known.get(route)
-        if found is None:
-            exchange, at = read_short(route, 0)
-            key, _ = read_short(route, at)
-            if len(self._known) >= self._most:
-                self._known.clear()
-            found = self._known[route] = exchange, key
-        return found
-
-
-def decode_messages(data: memoryview, at: int, end: int, routes: Routes) -> list[Message]:
-    messages: list[Message] = []
-    while at < end:
-        route_size, header_size, persistent, priority, ttl, count = _GROUP.unpack_from(data, at)
-        at += _GROUP.size
-        route = bytes(data[at : at + route_size])
-        at += route_size
-        header = bytes(data[at : at + header_size])
-        at += header_size
-        sizes = _read_numbers("I", data[at : at + 4 * count])
-        at += 4 * count
-        exchange, key = routes.parts(route)
-        life = None if ttl < 0 else ttl
-        for size in sizes:
-            body = bytes(data[at : at + size])
-            messages.append(Message(exchange, key, route, header, body, bool(persistent), priority, life))
-            at += size
-    if at != end:
-        raise Malformed("messages that end too early")
-    return messages
 
 
 def encode_publish(routed: Routed, out: list[Buffer]) -> Kind:
@@ -289,7 +194,7 @@ def encode_fanout(routed: Routed, out: list[Buffer]) -> None:
     lists = b"".join(
         _QUEUE.pack(queue.incarnation)
         + _COUNT.pack(len(messages))
-        + _numbers("I", [table[message] for message in messages])
+        + write_numbers("I", [table[message] for message in messages])
         for queue, messages in routed.items()
     )
     out += (_COUNT.pack(len(lists)), lists)
@@ -312,31 +217,13 @@ def decode_fanout(data: memoryview, at: int, routes: Routes) -> list[tuple[int, 
         (queue,) = _QUEUE.unpack_from(data, at)
         (count,) = _COUNT.unpack_from(data, at + _QUEUE.size)
         at += _QUEUE.size + _COUNT.size
-        numbers = _read_numbers("I", data[at : at + 4 * count])
+        numbers = read_numbers("I", data[at : at + 4 * count])
         at += 4 * count
         found.append((queue, [distinct[number] for number in numbers]))
     return found
 
 
-# What becomes of messages.
-
-
-def settle(queue: int, entries: Sequence[Entry]) -> bytes:
-    return _QUEUE.pack(queue) + positions_of(entries)
-
-
-def read_settle(data: memoryview, at: int) -> tuple[int, list[int]]:
-    (queue,) = _QUEUE.unpack_from(data, at)
-    return queue, read_positions(data[at + _QUEUE.size :])
-
-
-def release(queue: int, entries: Sequence[Entry], redelivered: bool) -> bytes:
-    return _RELEASE.pack(queue, redelivered) + positions_of(entries)
-
-
-def read_release(data: memoryview, at: int) -> tuple[int, bool, list[int]]:
-    queue, redelivered = _RELEASE.unpack_from(data, at)
-    return queue, redelivered, read_positions(data[at + _RELEASE.size :])
+# Getting, sharing, steps of links.
 
 
 def get(queue: int, number: int, no_ack: bool) -> bytes:
@@ -390,27 +277,17 @@ def read_credit(data: memoryview, at: int) -> Credit:
 
 # Transactions.
 
-Settling = dict[int, list[int]]
-"""Positions by queue."""
 
-
-def encode_transaction(answers: Sequence[Settling], routed: Routed, out: list[Buffer]) -> None:
-    settling = encode_json({"answers": [[*each.items()] for each in answers]})
-    out += (_COUNT.pack(len(settling)), settling)
+def encode_transaction(settling: dict[str, object], routed: Routed, out: list[Buffer]) -> None:
+    """`settling`: see settling.py."""
+    said = encode_json(settling)
+    out += (_COUNT.pack(len(said)), said)
     encode_fanout(routed, out)
 
 
 def decode_transaction(
     data: memoryview, at: int, routes: Routes
-) -> tuple[list[Settling], list[tuple[int, list[Message]]]]:
+) -> tuple[dict[str, object], list[tuple[int, list[Message]]]]:
     (size,) = _COUNT.unpack_from(data, at)
     at += _COUNT.size
-    answers = decode_json(data[at : at + size])["answers"]
-    if not isinstance(answers, list) or len(answers) != 3:
-        raise Malformed("a transaction has three kinds of answers")
-    settling = [dict(each) for each in answers]
-    for each in settling:
-        for queue, positions in each.items():
-            if type(queue) is not int or not all(type(position) is int for position in positions):
-                raise Malformed("a transaction settles what is no position of a queue")
-    return settling, decode_fanout(data, at + size, routes)
+    return decode_json(data[at : at + size]), decode_fanout(data, at + size, routes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiohttp import web
 
 from coterie.addresses import allow_list
@@ -12,6 +14,7 @@ from coterie.broker.topic_permissions import TopicPermissions
 from coterie.broker.users import Permissions, User
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import LIMITS as VHOST_LIMITS
+from coterie.console import audited
 from coterie.console.ask import Ask, Route, answer, bad, not_found, nothing, number_of, text_of
 from coterie.console.definitions import algorithm_of
 from coterie.console.import_check import USER_LIMITS
@@ -59,10 +62,11 @@ async def put_user(ask: Ask) -> web.Response:
     name, body = ask.part("user"), await ask.body("tags")
     there = ask.context.users.get(name)
     password: str | Hash | None
+    hashed, algorithm = text_of(body, "password_hash", ""), algorithm_of(body)
     if "password" in body:
         password = text_of(body, "password")
-    elif text_of(body, "password_hash", ""):
-        password = given(algorithm_of(body), text_of(body, "password_hash"))
+    elif hashed:
+        password = given(algorithm, hashed)
     elif "password_hash" in body:
         password = None
     elif there is not None:
@@ -80,6 +84,23 @@ async def delete_user(ask: Ask) -> web.Response:
     if name == ask.user.name:
         raise bad("a user cannot delete itself")
     await ask.context.outcome(lambda done: ask.context.users.delete(name, done))
+    return nothing()
+
+
+async def delete_users(ask: Ask) -> web.Response:
+    """Nobody, if one of them is not there or is the one who asks."""
+    ask.require()
+    names = (await ask.body("users"))["users"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise bad("'users' must be a list of names")
+    for name in names:
+        if ask.context.users.get(name) is None:
+            raise bad(f"no user '{name}'")
+        if name == ask.user.name:
+            raise bad("a user cannot delete itself")
+    for name in dict.fromkeys(names):
+        await ask.context.outcome(partial(ask.context.users.delete, name))
+        audited.user_deleted(ask, name)
     return nothing()
 
 
@@ -291,6 +312,7 @@ PERMISSION, TOPICS = "/api/permissions/{vhost}/{user}", "/api/topic-permissions/
 ROUTES: list[Route] = [
     ("GET", "/api/users", users),
     ("GET", "/api/users/without-permissions", without_permissions),
+    ("POST", "/api/users/bulk-delete", delete_users),
     ("GET", USER, user),
     ("PUT", USER, put_user),
     ("DELETE", USER, delete_user),

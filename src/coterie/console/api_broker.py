@@ -24,7 +24,7 @@ async def overview(ask: Ask) -> web.Response:
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
     connections = ask.connections()
     ready = sum(queue.ready for queue in queues)
-    total = sum(len(queue.entries) for queue in queues)
+    total = sum(queue.count for queue in queues)
     shape: Shape = {
         "product_name": "Coterie", "product_version": __version__, "management_version": __version__,
         "node": context.name, "cluster_name": context.name, "rates_mode": "basic",
@@ -42,6 +42,7 @@ async def overview(ask: Ask) -> web.Response:
     }  # fmt: skip
     if whole:
         shape["listeners"] = _listeners(ask)
+        shape["contexts"] = [{"node": context.name} | each for each in _contexts(ask)]
         shape["alarms"] = context.broker.shown_alarms
         shape["churn"] = {"connections_accepted": context.amqp.accepted, "turned_away": context.amqp.turned_away}
         publishing, opening = context.amqp.held_back()
@@ -75,6 +76,14 @@ def _listeners(ask: Ask) -> list[Shape]:
     return [
         {"node": node, "protocol": "amqp", "ip_address": each.endpoint.host, "port": each.endpoint.port}
         for each in ask.context.amqp.listeners
+    ]
+
+
+def _contexts(ask: Ask) -> list[Shape]:
+    """Where this API is, in RabbitMQ's words: some tools take a node's name from there."""
+    return [
+        {"description": "Coterie's HTTP API", "path": "/", "ip": at.host, "port": str(at.port)}
+        for at in ask.context.listens
     ]
 
 
@@ -122,6 +131,7 @@ async def _node(ask: Ask) -> Shape:
         "sockets_used": len(context.amqp.connections), "python_version": platform.python_version(),
         "event_loop_lag": round(context.lag.last, 6), "data": None if context.data is None else str(context.data),
         "applications": [{"name": "coterie", "version": __version__}], "listeners": _listeners(ask),
+        "contexts": _contexts(ask),
     }  # fmt: skip
 
 

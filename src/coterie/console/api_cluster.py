@@ -34,6 +34,7 @@ def cluster_shape(context: Context) -> Shape:
     return {
         "clustered": False, "cluster": None, "node": context.name, "incarnation": None, "state": "serving", "why": "",
         "waits_for": "", "epoch": None, "index": None, "disk_index": None, "void_events": None,
+        "shared_index": None, "divergences": None, "kept_stores": [],
         "view": None, "coordinator": None, "dispatch": ALONE,
         "voters": [], "majority": None,
         "members": [
@@ -51,6 +52,7 @@ def _of_cluster(found: ClusterStatus) -> Shape:
         "clustered": True, "cluster": found.cluster or None, "node": found.name, "incarnation": found.incarnation,
         "state": found.state, "why": found.why, "waits_for": found.waits_for, "epoch": found.epoch,
         "index": found.index, "disk_index": found.disk, "void_events": found.voids, "view": found.view,
+        "shared_index": found.shared, "divergences": found.divergences, "kept_stores": list(found.kept_stores),
         "coordinator": found.coordinator or None, "dispatch": found.dispatch,
         "voters": list(found.voters), "majority": found.majority, "members": [_member(each) for each in found.members],
     }  # fmt: skip

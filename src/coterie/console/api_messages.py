@@ -10,12 +10,14 @@ from dataclasses import fields
 
 from aiohttp import web
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker import validation
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import Delivery, add_range
 from coterie.broker.message import Message, make_message
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
+from coterie.broker.rows import Row
 from coterie.broker.vhost import Got
 from coterie.cluster.bodiless import is_bodiless
 from coterie.console.api_wiring import queue_of
@@ -85,11 +87,11 @@ def properties_of(given: Shape) -> Properties:
     return Properties(**values)  # type: ignore[arg-type]
 
 
-def message_shape(entry: Entry, message: Message, encoding: str, truncate: int | None) -> Shape:
+def message_shape(position: int, message: Message, redelivered: bool, encoding: str, truncate: int | None) -> Shape:
     body = message.body if truncate is None else message.body[:truncate]
     shape: Shape = {
-        "payload_bytes": len(message.body), "redelivered": entry.redelivered, "exchange": message.exchange,
-        "routing_key": message.key, "position": entry.position,
+        "payload_bytes": len(message.body), "redelivered": redelivered, "exchange": message.exchange,
+        "routing_key": message.key, "position": position,
     }  # fmt: skip
     text = None
     if encoding == "auto":
@@ -127,7 +129,7 @@ async def get(ask: Ask) -> web.Response:
         raise bad("'truncate' must be 0 or more")
     ask.permit(vhost, "read", "queue", queue.name)
     no_ack = mode == "ack_requeue_false"
-    held: list[Entry] = []
+    held: list[Delivery] = []
     shapes: list[Shape] = []
     size = 0
     try:
@@ -135,14 +137,14 @@ async def get(ask: Ask) -> web.Response:
             got = await next_message(ask, queue, no_ack)
             if got is None:
                 break
-            held.append(got.entry)
-            message = got.entry.message
-            assert message is not None
-            shapes.append(message_shape(got.entry, message, encoding, truncate) | {"message_count": got.left})
+            held.append(got.delivery)
+            ((position, message, redelivered),) = got.delivery.rows()
+            shape = message_shape(position, message, redelivered, encoding, truncate)
+            shapes.append(shape | {"message_count": got.left})
             size += len(message.body) if truncate is None else min(truncate, len(message.body))
     finally:
         if held and not no_ack:
-            _settle(queue, held, requeue=mode != "reject_requeue_false")
+            _settle(held, requeue=mode != "reject_requeue_false")
     return answer(shapes)
 
 
@@ -153,7 +155,7 @@ async def next_message(ask: Ask, queue: Queue, no_ack: bool) -> Got | None:
         if not future.done():
             future.set_result(result)
         elif isinstance(result, Got) and not no_ack:  # too late: nobody has seen it
-            queue.release([result.entry], redelivered=False)
+            result.delivery.release(redelivered=False)
 
     queue.vhost.get(queue.name, ask, no_ack, decided, ask.context)
     got = await ask.context.patiently(future)
@@ -161,11 +163,14 @@ async def next_message(ask: Ask, queue: Queue, no_ack: bool) -> Got | None:
     return got
 
 
-def _settle(queue: Queue, held: list[Entry], requeue: bool) -> None:
-    if requeue:
-        queue.release(held)
-    else:
-        queue.reject(held)
+def _settle(held: list[Delivery], requeue: bool) -> None:
+    """All at once: they are one queue's, and one holder's."""
+    ranges: list[Range] = []
+    for delivery in held:
+        for first, stop in delivery.ranges:
+            add_range(ranges, first, stop)
+    queue, holder = held[0].queue, held[0].holder
+    (queue.release if requeue else queue.reject)(holder, ranges)
 
 
 async def browse(ask: Ask) -> web.Response:
@@ -178,26 +183,19 @@ async def browse(ask: Ask) -> web.Response:
     truncate = _position(ask, "truncate", 0) if "truncate" in ask.request.query else None
     encoding = ask.request.query.get("encoding", "auto")
     queue.cluster.check_use(queue)
-    found = queue.browse(first, last, limit + 1)
-    room = ask.context.settings.get_bytes
-    entries: list[Entry] = []
-    for entry in found[:limit]:
-        if entries and entry.size > room:
-            break
-        entries.append(entry)
-        room -= entry.size
-    if any(map(is_bodiless, entries)):
+    ranges, next_first = queue.choose(first, last, limit, ask.context.settings.get_bytes)
+    future: asyncio.Future[list[Row] | Exception] = asyncio.get_running_loop().create_future()
+    queue.read_ranges(ranges, lambda result: None if future.done() else future.set_result(result))
+    rows = await ask.context.patiently(future)
+    assert isinstance(rows, list)
+    if any(is_bodiless(row.message) for row in rows):
         raise Refused(
             503, "unavailable", "this node catches up, and lacks some of these messages: ask again, or another"
         )
-    future: asyncio.Future[list[tuple[Entry, Message]] | Exception] = asyncio.get_running_loop().create_future()
-    queue.pager.read(entries, lambda result: None if future.done() else future.set_result(result))
-    read = await ask.context.patiently(future)
-    assert isinstance(read, list)
     shapes = [
-        message_shape(entry, message, encoding, truncate) | {"state": entry.state.value} for entry, message in read
+        message_shape(row.position, row.message, row.redelivered, encoding, truncate) | {"state": row.state}
+        for row in rows
     ]
-    next_first = found[len(entries)].position if len(found) > len(entries) else None
     return answer({"items": shapes, "next_first": next_first, "next_position": queue.next_position})
 
 

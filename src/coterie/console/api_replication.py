@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from coterie.broker.following.followed_queue import Promote
 from coterie.broker.queue import Queue
 from coterie.broker.users import MONITORING
 from coterie.console.ask import Ask, Refused, Route, answer, not_found
 from coterie.console.listing import Shape
-from coterie.replication.link import LinkStatus
-from coterie.replication.replica import Promote
+from coterie.site_replication.link import LinkStatus
 
 
 async def links(ask: Ask) -> web.Response:
@@ -46,7 +46,7 @@ def _follower(queue: Queue) -> Shape:
     return {
         "vhost": queue.vhost.name, "queue": queue.name, "state": "promoted" if replica.promoted else "following",
         "source": source, "source_vhost": vhost, "source_incarnation": replica.incarnation, "mark": replica.mark,
-        "messages": len(queue.entries),
+        "messages": queue.count,
     }  # fmt: skip
 
 

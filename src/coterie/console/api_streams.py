@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from coterie import patterns
-from coterie.amqp.codes import ACCESS_REFUSED
+from coterie.amqp.wire.codes import ACCESS_REFUSED
 from coterie.broker.leases import Gone
 from coterie.broker.queue import Queue
 from coterie.broker.reading import LeaseRead, NotHere, RangeRead, Read, Slice
@@ -48,8 +48,8 @@ async def nodes(ask: Ask) -> web.Response:
 def _tail(queue: Queue) -> Shape:
     return {
         "vhost": queue.vhost.name, "name": queue.name, "incarnation": queue.incarnation,
-        "first": next(iter(queue.entries), queue.next_position), "next": queue.next_position, "ready": queue.ready,
-        "ready_bytes": queue.ready_bytes, "messages": len(queue.entries), "bytes": queue.bytes,
+        "first": queue.first_position, "next": queue.next_position, "ready": queue.ready,
+        "ready_bytes": queue.ready_bytes, "messages": queue.count, "bytes": queue.bytes,
         "leased": queue.leases.count,
     }  # fmt: skip
 
@@ -201,7 +201,7 @@ async def _write_all(context: Context, response: web.StreamResponse, asked: Read
             data = await context.pace.work(lambda: encode_rows(part.rows, part.offsets))  # noqa: B023
             await _write(context, response, data)
             rows += len(part.rows)
-            size += sum(len(message.body) for _, message in part.rows)
+            size += sum(len(row.message.body) for row in part.rows)
         if found.last:
             await _write(context, response, encode_end(rows, size))
             break

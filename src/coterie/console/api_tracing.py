@@ -5,10 +5,10 @@ from __future__ import annotations
 from aiohttp import web
 
 from coterie.broker.own_exchange import VHOST
+from coterie.broker.trace_exchange import EXCHANGE
 from coterie.broker.users import MONITORING
 from coterie.console.ask import Ask, Refused, Route, answer, bad
 from coterie.console.listing import Shape
-from coterie.node.events import EXCHANGE
 
 
 def _told(ask: Ask) -> Shape:

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from coterie.broker.arguments import ALTERNATE, DEAD_EXCHANGE
 from coterie.broker.exchange import Exchange
+from coterie.broker.following.permission import check_exchange
 from coterie.broker.queue import Queue
 from coterie.broker.specs import Binding, Destination, ExchangeSpec, QueueSpec
 from coterie.broker.vhost import Vhost
@@ -27,7 +28,6 @@ from coterie.console.shapes import (
     quoted,
 )
 from coterie.console.tables import checked_table
-from coterie.replication.permission import check_exchange
 
 Bound = tuple[Vhost, Binding]
 

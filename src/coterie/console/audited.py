@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from coterie.amqp.codes import ACCESS_REFUSED
+from coterie.amqp.wire.codes import ACCESS_REFUSED
 from coterie.auditlog.log import DONE, FAILED, REFUSED
 from coterie.console.ask import Ask, Refused
 from coterie.errors import CoterieError, ProtocolError
@@ -24,6 +24,7 @@ CHANGED: Final = "*"
 ACTIONS: Final[dict[tuple[str, str], str]] = {
     ("PUT", "/api/users/{user}"): f"user.{CHANGED}",
     ("DELETE", "/api/users/{user}"): "user.deleted",
+    ("POST", "/api/users/bulk-delete"): "users.deleted",
     ("PUT", "/api/permissions/{vhost}/{user}"): "permission.set",
     ("DELETE", "/api/permissions/{vhost}/{user}"): "permission.cleared",
     ("PUT", "/api/topic-permissions/{vhost}/{user}"): "topic_permission.set",
@@ -126,6 +127,11 @@ def _told(ask: Ask, action: str) -> dict[str, object]:
             nested = isinstance(value, dict | list) and name != "tags"
             told[name.replace("-", "_")] = json.dumps(value) if nested else value
     return told
+
+
+def user_deleted(ask: Ask, name: str) -> None:
+    """One of several that a request names."""
+    _record(ask, "user.deleted", DONE, "", {"of_user": name, "by": "users.deleted"})
 
 
 def imported(ask: Ask, plan: Plan, why: str = "") -> None:

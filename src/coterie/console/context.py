@@ -20,9 +20,10 @@ from coterie.amqp.stopwatch import Stopwatch
 from coterie.amqp.traffic import Traffic
 from coterie.broker.broker import Broker
 from coterie.broker.counters import Counters
+from coterie.broker.log_store import LogStore
 from coterie.broker.queue import Queue
 from coterie.broker.storage import Store
-from coterie.broker.store import LogStore
+from coterie.broker.trace_exchange import EventStream
 from coterie.broker.users import Users
 from coterie.broker.vhost import Vhost
 from coterie.cluster.member import Member
@@ -36,12 +37,10 @@ from coterie.console.settings import ConsoleSettings
 from coterie.durations import Durations
 from coterie.errors import CoterieError
 from coterie.logs import Log
-from coterie.node.events import EventStream
-from coterie.node.security_facts import Facts
-from coterie.replication.links import Links
 from coterie.runtime.aio import descriptors
 from coterie.runtime.aio.loop import resident_memory
-from coterie.runtime.base import Runtime
+from coterie.runtime.base import Endpoint, Runtime
+from coterie.site_replication.links import Links
 
 log = Log(__name__)
 T = TypeVar("T")
@@ -86,8 +85,8 @@ class Context:
     links: Links | None = None
     events: EventStream | None = None
     """None: trace events are never published."""
-    security: Callable[[], Awaitable[Facts]] | None = None
-    """What the checks of the node's security are made on."""
+    security_report: Callable[[], Awaitable[dict[str, object]]] | None = None
+    """What is unsafe about the node."""
     published: int = 0
     """Messages that came through the console."""
     lag: Durations = field(default_factory=Durations)
@@ -107,6 +106,8 @@ class Context:
     """Those who wait for messages."""
     certificates: tuple[str, ...] = ()
     """Files of those that clients are shown, or are checked with."""
+    listens: list[Endpoint] = field(default_factory=list)
+    """Where the console does."""
     url: str = ""
     """Where readers of streams reach it."""
 

@@ -31,13 +31,15 @@ RABBIT_DEFAULT: Final = next(iter(FOREIGN))
 
 def algorithm_of(body: Shape) -> str:
     """The hash that a user's `hashing_algorithm` names; without one it is RabbitMQ's default."""
-    name = body.get("hashing_algorithm") or RABBIT_DEFAULT
+    name = body.get("hashing_algorithm")
+    if name is None:
+        return RABBIT_DEFAULT
     if name == OUR_HASH:
         return SCRYPT
-    if name not in FOREIGN:
+    if not isinstance(name, str) or name not in FOREIGN:
         known = ", ".join((OUR_HASH, *FOREIGN))
         raise UserError(f"hashing_algorithm {name!r} is not known: {known} are")
-    return str(name)
+    return name
 
 
 def check(context: Context, document: Shape, vhost: str | None = None) -> Plan:

@@ -15,21 +15,21 @@ from coterie import __version__
 from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
 from coterie.broker.leases import Lease
+from coterie.broker.log_store import LogStore
 from coterie.broker.queue import Queue
-from coterie.broker.store import LogStore
 from coterie.cluster.member import Member
 from coterie.cluster.status import CATCHING_UP, IN_STEP, JOINING, LOST
 from coterie.console.context import Context, sliced
 from coterie.console.exposition import Exposition, Kind, Labels, Number, labelled
 from coterie.console.metrics_totals import limits, objects, went_through
-from coterie.replication.link import LinkStatus
+from coterie.site_replication.link import LinkStatus
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 QUEUE_GAUGES: Final[Sequence[tuple[str, str, Callable[[Queue], int]]]] = (
     ("messages_ready", "Messages ready to be delivered to consumers", lambda queue: queue.ready),
     ("messages_unacked", "Messages delivered to consumers but not yet acknowledged", lambda queue: queue.unacked),
-    ("messages", "Sum of ready and unacknowledged messages", lambda queue: len(queue.entries)),
+    ("messages", "Sum of ready and unacknowledged messages", lambda queue: queue.count),
     ("messages_ready_bytes", "Size in bytes of ready messages", lambda queue: queue.ready_bytes),
     ("messages_unacked_bytes", "Size in bytes of all unacknowledged messages", lambda q: q.bytes - q.ready_bytes),
     ("messages_bytes", "Size in bytes of ready and unacknowledged messages", lambda queue: queue.bytes),
@@ -72,7 +72,7 @@ TRAFFIC: Final = (
 )
 CHANNEL_GAUGES: Final[Sequence[tuple[str, str, Callable[[Channel], int]]]] = (
     ("consumers", "Consumers on a channel", lambda channel: len(channel.consumers)),
-    ("messages_unacked", "Delivered and not acknowledged yet", lambda channel: channel.unsettled.count),
+    ("messages_unacked", "Delivered and not acknowledged yet", lambda channel: channel.deliveries.count),
     ("messages_unconfirmed", "Published and not confirmed yet", lambda channel: channel.unconfirmed),
     ("messages_uncommitted", "Published in a transaction that goes on", lambda channel: channel.uncommitted),
 )
@@ -156,8 +156,8 @@ def _own(context: Context, out: Exposition) -> None:
         writer = store.writer
         out.durations("coterie_store_sync_seconds", "How long syncs of the log took", writer.sync_times)
         out.one("coterie_store_appends_total", "counter", "Appends to the log", writer.appends)
-        out.one("coterie_store_unsynced_bytes", "gauge", "Bytes told to the store and not synced yet", writer.held)
-        segments = list(store.index.segments)
+        out.one("coterie_store_unsynced_bytes", "gauge", "Bytes told to the store and not synced yet", writer.unsynced)
+        segments = list(store.current.log.segments.list)
         out.one("coterie_store_segments", "gauge", "Segments of the log", len(segments))
         out.one("coterie_store_bytes", "gauge", "Size of the log on disk", sum(each.size for each in segments))
 
@@ -177,6 +177,11 @@ def _cluster(member: Member, out: Exposition) -> None:
         ("log_index", "Events of the log that this node has applied", status.index),
         ("void_events", "Events of the log that no node could carry out, as far as this one has followed it",
          status.voids),
+        ("shared_index", "The last event up to which a majority of the voters has made the same of the log",
+         status.shared),
+        ("divergences", "Members found to have made another state of the log, since this node was started",
+         status.divergences),
+        ("kept_stores", "Stores of this node that were not right, and are kept for a look", len(status.kept_stores)),
     ):  # fmt: skip
         out.one(f"coterie_cluster_{name}", "gauge", help, value)
     alarms = [({"member": member.name, "alarm": each}, 1) for member in status.members for each in member.alarms]

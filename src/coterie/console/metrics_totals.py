@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from coterie.broker.counters import Counters
-from coterie.broker.store import LogStore
+from coterie.broker.log_store import LogStore
 from coterie.console.context import Context, Process
 from coterie.console.exposition import Exposition
 

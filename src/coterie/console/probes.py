@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from coterie.console import metrics
@@ -59,12 +59,15 @@ class Probes:
         self._collecting: asyncio.Task[bytes] | None = None
         self._collected = 0.0
 
-    def start(self, endpoints: Sequence[Endpoint]) -> None:
-        """On all of them, and on one port. Raises UserError if one cannot be had."""
+    def start(self, endpoints: Sequence[Endpoint], admits: Callable[[str], bool] | None = None) -> None:
+        """On all of them, and on one port. Raises UserError if one cannot be had. `admits`: whether a visitor may come
+        from that host."""
         port = 0
         for at in endpoints:
             try:
-                listener = self.context.runtime.net.listen(Endpoint(at.host, at.port or port), lambda: Visit(self))
+                listener = self.context.runtime.net.listen(
+                    Endpoint(at.host, at.port or port), lambda: Visit(self), None, admits
+                )
             except UserError as error:
                 if not at.port and port:
                     log.info("a port that was free is not free there", host=at.host, port=port)

@@ -21,7 +21,7 @@ from typing import Final
 from aiohttp import web
 
 from coterie.addresses import is_loopback
-from coterie.amqp.codes import ACCESS_REFUSED, NAMES, NOT_FOUND, RESOURCE_LOCKED
+from coterie.amqp.wire.codes import ACCESS_REFUSED, NAMES, NOT_FOUND, RESOURCE_LOCKED
 from coterie.auditlog.log import REFUSED
 from coterie.broker.leases import Gone
 from coterie.broker.users import TAGS, User, claimed_name
@@ -59,12 +59,15 @@ SHUTDOWN: Final = 5.0
 """Seconds that requests have to end when the node stops."""
 LINGER: Final = 2.0
 """Seconds that the rest of a body is read for after the answer, so that whoever sends it reads that."""
+CONTINUE: Final = "100-continue"
 SEAT: Final = web.RequestKey("seat", Seat)
 _SILENT: Final = logging.getLogger("coterie.console.aiohttp")
 """A request that is no HTTP would be logged with a traceback, by anybody who can reach the port."""
 _SILENT.setLevel(logging.CRITICAL + 1)
 Decided = Callable[[User | ProtocolError], None]
 Plain = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Raw = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+"""What aiohttp asks, whatever the path."""
 
 
 class Console:
@@ -115,6 +118,7 @@ class Console:
         self.context.logbook.open()
         server = self._runner.server
         assert server is not None
+        server.request_handler = _expecting(server.request_handler)
         port = 0
         for at in endpoints:
             try:
@@ -130,6 +134,7 @@ class Console:
             if not port:
                 self.endpoint = bound
             port = bound.port
+            self.context.listens.append(bound)
             log.info("listening for HTTP" if tls is None else "listening for HTTPS", at=bound)
         self._watching = asyncio.get_running_loop().create_task(self.context.watch())
 
@@ -318,6 +323,20 @@ class Console:
         if self._logins.is_new(user, peer.host, self.context.runtime.now()):
             audit.record("login.accepted", user.name, peer.host, "http", token=user.token)
         return user
+
+
+def _expecting(handle: Raw) -> Raw:
+    """What a request expects is looked at before anything else, and by aiohttp: which fails if it is no text."""
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        if (request.headers.get("Expect") or CONTINUE).lower() == CONTINUE:
+            return await handle(request)
+        response = _error(417, "expectation_failed", f"Expect: {CONTINUE}, or nothing")
+        response.headers.update(HEADERS)
+        response.force_close()
+        return response
+
+    return handler
 
 
 def _nothing() -> None:

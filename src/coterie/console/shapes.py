@@ -14,7 +14,7 @@ from coterie import patterns
 from coterie.amqp.channel import Channel
 from coterie.amqp.connection import Connection
 from coterie.amqp.subscription import Subscription
-from coterie.amqp.tables import encode_table
+from coterie.amqp.wire.tables import encode_table
 from coterie.broker.arguments import QUEUE_TYPE
 from coterie.broker.consumer import Consumer
 from coterie.broker.exchange import Exchange
@@ -115,7 +115,7 @@ def queue_keys(context: Context) -> dict[str, Callable[[Queue], float]]:
         return read
 
     return {
-        "messages": lambda queue: len(queue.entries), "messages_ready": lambda queue: queue.ready,
+        "messages": lambda queue: queue.count, "messages_ready": lambda queue: queue.ready,
         "messages_unacknowledged": lambda queue: queue.unacked, "message_bytes": lambda queue: queue.bytes,
         "consumers": lambda queue: len(queue.consumers),
         "replicas": lambda queue: 1 if context.member is None else _replicas(context.member, queue),
@@ -245,7 +245,7 @@ def channel_shape(context: Context, channel: Channel) -> Shape:
         "connection_details": {
             "name": connection.name, "peer_host": connection.peer.host, "peer_port": connection.peer.port,
         },
-        "consumer_count": len(channel.consumers), "messages_unacknowledged": channel.unsettled.count,
+        "consumer_count": len(channel.consumers), "messages_unacknowledged": channel.deliveries.count,
         "prefetch_count": channel.prefetch, "global_prefetch_count": channel.prefetch_all,
         "confirm": channel.confirms is not None, "messages_unconfirmed": channel.unconfirmed,
         "transactional": channel.transaction is not None, "messages_uncommitted": channel.uncommitted,
@@ -303,7 +303,7 @@ def topic_shapes(user: User) -> list[Shape]:
 def vhost_shape(context: Context, vhost: Vhost, connections: Sequence[Connection]) -> Shape:
     """With the connections to it."""
     queues = vhost.queues.values()
-    ready, total = sum(queue.ready for queue in queues), sum(len(queue.entries) for queue in queues)
+    ready, total = sum(queue.ready for queue in queues), sum(queue.count for queue in queues)
     return {
         "name": vhost.name, "cluster_state": {context.name: "running"}, "limits": dict(vhost.limits),
         "messages": total, "messages_ready": ready, "messages_unacknowledged": total - ready,

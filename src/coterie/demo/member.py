@@ -50,16 +50,20 @@ class Member:
         self.book.local = self.channel.local
         self._tasks: set[asyncio.Task[None]] = set()
         self._load: asyncio.Task[None] | None = None
+        self._takes_over = False
+        """After a merge: from then on the state that it tells is that one."""
 
     async def connect(self) -> None:
+        """Whoever finds nobody in time begins alone, and takes over the others' state when they merge."""
         began = time.monotonic()
         await self.channel.connect(state=self._arguments["state"])
-        if self._arguments["state"]:
+        if self._arguments["state"] and not self._takes_over and self.channel.state_progress is not None:
             self._tell_state(began)
 
     def _view(self, view: View, take: Address | None) -> None:
         Command.answer({"view": [str(m) for m in view.members], "id": str(view.id), "at": time.monotonic()})
         if take is not None:
+            self._takes_over = True
             task = asyncio.create_task(self._take_over(take))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

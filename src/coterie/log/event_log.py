@@ -20,6 +20,7 @@ from coterie.log.place import ORIGIN, START, Place, Position
 from coterie.log.problems import Found
 from coterie.log.record import Record
 from coterie.log.recovery import Recovery, Replay
+from coterie.log.segments import Segments
 from coterie.log.settings import LogSettings
 from coterie.log.snapshot import Snapshots
 from coterie.log.tail import Tail
@@ -34,24 +35,40 @@ class LogOwner(Replay, Owner, Protocol):
 class EventLog:
     """An open log."""
 
-    def __init__(self, recovery: Recovery, owner: Owner) -> None:
-        self.found: Found = recovery.found
-        self.segments = recovery.segments
-        self.writer: Writer = recovery.writer
-        self.snapshots: Snapshots = recovery.snapshots
+    def __init__(self, found: Found, segments: Segments, writer: Writer, snapshots: Snapshots, owner: Owner) -> None:
+        self.found = found
+        self.segments = segments
+        self.writer = writer
+        self.snapshots = snapshots
         self.tail = Tail(self.segments, self.writer)
         self.merger = Merger(self.segments, self.writer, self.snapshots, self.tail, owner)
         self.reader = BodyReader(self.segments, self.writer)
 
     @classmethod
     async def open(
-        cls, runtime: Runtime, folder: str, settings: LogSettings, log_id: bytes | None, owner: LogOwner
+        cls,
+        runtime: Runtime,
+        folder: str,
+        settings: LogSettings,
+        log_id: bytes | None,
+        owner: LogOwner,
+        alone: bool = False,
     ) -> EventLog:
-        """Recover what is there, or begin. `log_id`: of whom it must be; None: of whomever it is, or a new one. Raises
-        DiskError."""
-        recovery = Recovery(Folder(runtime, folder), settings, log_id, owner)
+        """Recover what is there, or begin. `log_id`: of whom it must be; None: of whomever it is, or a new one.
+        `alone`: there is nobody to get from what is damaged. Raises DiskError."""
+        recovery = Recovery(Folder(runtime, folder), settings, log_id, owner, alone)
         await recovery.run()
-        return cls(recovery, owner)
+        return cls(recovery.found, recovery.segments, recovery.writer, recovery.snapshots, owner)
+
+    @classmethod
+    def new(cls, runtime: Runtime, path: str, settings: LogSettings, log_id: bytes, owner: Owner) -> EventLog:
+        """In a folder where nothing is."""
+        folder = Folder(runtime, path)
+        segments = Segments(folder, settings)
+        found = Found(log_id, None, ORIGIN, ORIGIN, 0)
+        return cls(
+            found, segments, Writer(segments, log_id, 1, ORIGIN), Snapshots(folder, settings, log_id, []), owner
+        )  # fmt: skip
 
     def append(self, record: Record) -> int:
         return self.writer.append(record)

@@ -95,6 +95,17 @@ class Folder:
         except NoSuchFile:
             pass
 
+    async def move(self, old: str, new: str) -> None:
+        """To another folder: both are whole paths."""
+        await self._call(self._disk.replace, old, new)
+
+    async def remove_path(self, path: str) -> None:
+        """The same, by its whole path."""
+        try:
+            await self._call(self._disk.remove, path)
+        except NoSuchFile:
+            pass
+
     async def turn(self) -> None:
         """Let others have their turn."""
         future = self.runtime.future()

@@ -20,6 +20,7 @@ class GrowingSegment:
         self._settings = settings
         self.table = Table()
         name = SegmentName(number, number, 0)
+        self.file = str(name)
         self.segment = Segment(name, mark, before, before.ordinal, 0, self.table, closed=False)
         self.header = Header(log_id, number, number, before.ordinal + 1, 0, before, mark).encode()
         self._heads: list[bytes] = []

@@ -46,8 +46,12 @@ class Owner(Protocol):
         """About how many bytes, heads and bodies, are still needed of the records between these places; 0 only if
         nothing is, not even a message without a body: then they are removed. Cheap."""
 
+    def merging(self, after: Place, upto: Place) -> None:
+        """Only what is needed now of the records between these places is there from now on. Comes before `live` is
+        asked of each, and before they are removed."""
+
     def live(self, place: Place, head: bytes) -> Kept | None:
-        """What of this record is still needed; None: nothing."""
+        """What of this record was needed when it was told that they are merged; None: nothing."""
 
 
 class Merger:
@@ -61,6 +65,9 @@ class Merger:
         self._snapshots = snapshots
         self._tail = tail
         self._owner = owner
+        self.merged = 0
+        self.removed = 0
+        """Segments, since the start."""
         self._stuck = False
         """A file may or may not have got its name: nothing is merged until the next start has seen."""
         self._damaged: set[Segment] = set()
@@ -129,6 +136,8 @@ class Merger:
         for segment in self.mergeable():
             if self._live_bytes(segment):
                 break
+            self._owner.merging(segment.before.place, self._end(segment))
+            self.removed += 1
             self._segments.replace([segment], [])
             self._folder.discard([segment.file], self._settings.retry_interval)
             won += segment.size
@@ -136,6 +145,7 @@ class Merger:
 
     async def _merge(self, old: Sequence[Segment]) -> int:
         first, last = old[0], old[-1]
+        self._owner.merging(first.before.place, self._end(last))
         generation = max(segment.name.generation for segment in old) + 1
         name = SegmentName(first.name.number, last.name.last, generation)
         mark = self._folder.runtime.entropy(MARK_SIZE)
@@ -155,6 +165,7 @@ class Merger:
         await self._take_into_use(file, new)
         won = sum(segment.size for segment in old) - new.size
         self._segments.replace(old, [new])
+        self.merged += len(old)
         self._folder.discard([segment.file for segment in old], self._settings.retry_interval)
         return won
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -55,6 +55,13 @@ class Record:
     head_crc: int
     ordinal: int = 0
     """Given by the writer."""
+    head_size: int = field(init=False)
+    """All that is between prefix and bodies."""
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.head_size = len(self.sender) + len(self.chain) + len(self.head) + len(self.effects)
+        self.size = PREFIX_SIZE + self.head_size + self.body_size
 
     @property
     def volatile(self) -> bool:
@@ -63,15 +70,6 @@ class Record:
     @property
     def remnant(self) -> bool:
         return bool(self.flags & REMNANT)
-
-    @property
-    def head_size(self) -> int:
-        """All that is between prefix and bodies."""
-        return len(self.sender) + len(self.chain) + len(self.head) + len(self.effects)
-
-    @property
-    def size(self) -> int:
-        return PREFIX_SIZE + self.head_size + self.body_size
 
 
 class Prefix(NamedTuple):

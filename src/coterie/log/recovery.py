@@ -6,6 +6,8 @@ ends before it too, but takes no records until its owner has truncated it there,
 
 The synced mark is the highest of: the record before the first one of any segment (a segment is begun when everything
 before it is synced), the last one of a segment with a footer, the snapshot's, and what sound records and notes say.
+Where nobody else has the log (`alone`) damage is told and passed over: what follows it counts all the same.
+
 What is behind the mark and sound counts, but is written again, to a new segment: it may be in the system's cache only,
 and a sync that failed in an earlier life is not reported a second time. When the log is open all of it is synced.
 """
@@ -40,14 +42,18 @@ class Replay(Protocol):
         """Begin with this state; without a call, with none."""
 
     def apply(self, before: Position, record: Record) -> bool:
-        """The next record, without bodies. False: its chain does not follow from the one before."""
+        """The next record, without bodies. False: its chain does not follow from the one before. Ordinals between the
+        two are missing only if nobody else has the log."""
 
 
 class Recovery:
     """One recovery. Raises DiskError (see `Survey.run`)."""
 
-    def __init__(self, folder: Folder, settings: LogSettings, log_id: bytes | None, replay: Replay) -> None:
+    def __init__(
+        self, folder: Folder, settings: LogSettings, log_id: bytes | None, replay: Replay, alone: bool = False
+    ) -> None:
         self._folder = folder
+        self._alone = alone
         self._settings = settings
         self._survey = Survey(folder, log_id)
         self._replay = replay
@@ -61,6 +67,8 @@ class Recovery:
         """Records that count and are behind the mark."""
         self._replayed = 0
         self._ended = False
+        self._told = 0
+        """Of what is missing or damaged up to that ordinal was told."""
         self.found: Found
         self.writer: Writer
         self.snapshots: Snapshots
@@ -77,8 +85,8 @@ class Recovery:
         start = self._at.ordinal
         for surveyed in survey.segments:
             await self._take(surveyed, start)
-        if self._at.ordinal < self._synced and not self._ended:
-            self._stop(Kind.MISSING, "", f"records {self._at.ordinal + 1} to {self._synced}", ())
+        if self._next_told <= self._synced and not self._ended:
+            self._miss("", self._synced)
         self.found = Found(log_id, survey.snapshot, self._at, self._synced_at, self._replayed, survey.problems)
         self.snapshots = Snapshots(self._folder, self._settings, log_id, survey.sound_snapshots)
         await self._open(log_id)
@@ -93,9 +101,8 @@ class Recovery:
         self.segments.add(segment)
         if last <= start:
             return  # only bodies are read of it, if any
-        if segment.first > self._at.ordinal + 1 and not self._ended:
-            gap = f"records {self._at.ordinal + 1} to {segment.first - 1}"
-            self._stop(Kind.MISSING, segment.file, gap, ())
+        if segment.first > self._next_told and not self._ended:
+            self._miss(segment.file, segment.first - 1)
         try:
             if not await self._take_footer(segment):
                 await self._take_scan(segment, surveyed)
@@ -164,12 +171,14 @@ class Recovery:
     def _next(self, segment: Segment, row: Row, record: Record | None, body_sound: bool) -> bool:
         """Whether it counts."""
         at = self._at
-        if row.ordinal != at.ordinal + 1:
-            self._stop(Kind.MISSING, segment.file, f"records {at.ordinal + 1} to {row.ordinal - 1}", ())
-        elif record is None or (not body_sound and row.ordinal > self._synced):
+        if row.ordinal > self._next_told and not self._miss(segment.file, row.ordinal - 1):
+            return False
+        if record is None or (not body_sound and row.ordinal > self._synced):
             self._stop(Kind.BAD_RECORD, segment.file, f"at {row.offset}", (row.place,))
+            self._told = row.ordinal
         elif record.place <= at.place or not self._replay.apply(at, record):
             self._stop(Kind.BROKEN_CHAIN, segment.file, f"at {row.offset}", (row.place,))
+            self._told = row.ordinal
         else:
             self._at = Position(row.ordinal, record.place, record.chain)
             self._replayed += 1
@@ -180,12 +189,26 @@ class Recovery:
             return True
         return False
 
+    @property
+    def _next_told(self) -> int:
+        """The ordinal that is to follow, but for what was told already."""
+        return max(self._at.ordinal, self._told) + 1
+
+    def _miss(self, file: str, last: int) -> bool:
+        """What is to follow, up to that ordinal, is not there. Whether the log goes on behind it."""
+        self._stop(Kind.MISSING, file, f"records {self._next_told} to {last}", ())
+        self._told = last
+        return not self._ended
+
     def _stop(self, kind: Kind, file: str, text: str, places: tuple[Place, ...]) -> None:
-        """The log ends here."""
+        """The log ends here, unless it is damage that nobody could mend."""
         if self._ended:
             return
+        if self._alone and self._next_told <= self._synced and kind is not Kind.UNREADABLE:
+            self._tell(kind, file, text, places)
+            return
         self._ended = True
-        if self._at.ordinal + 1 > self._synced and kind is not Kind.UNREADABLE:
+        if self._next_told > self._synced and kind is not Kind.UNREADABLE:
             self._tell(Kind.TORN, file, text, places)
         else:
             self._tell(kind, file, text, places, halts=True)
@@ -210,7 +233,7 @@ class Recovery:
         found.synced = self._at
         self.writer = Writer(self.segments, log_id, survey.next_number, self._at)
         self._folder.discard(survey.void, self._settings.retry_interval)
-        if any(problem.kind is Kind.TORN for problem in found.problems):
+        if self._at.ordinal < self._synced or any(problem.kind is Kind.TORN for problem in found.problems):
             try:
                 await self.writer.begin()
             except DiskError as error:

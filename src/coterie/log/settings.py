@@ -21,7 +21,10 @@ class LogSettings:
     backlog_bytes: int = setting(
         128 << 20, "bytes not synced yet above which the log asks not to be given more", unit="bytes", minimum=1
     )
-    sync_interval: float = setting(0.05, "delay before volatile records are synced", unit="s", minimum=0)
+    sync_interval: float = setting(0.05, "delay before what nobody waits for is synced", unit="s", minimum=0)
+    gather_delay: float = setting(
+        0.005, "time that what nobody waits for waits for something to be written with", unit="s", minimum=0
+    )
     note_delay: float = setting(
         1.0, "idle time after which it is noted on disk that everything is synced", unit="s", minimum=0
     )

@@ -79,6 +79,9 @@ class Snapshots:
             await self._folder.replace(temporary, name)
             self.kept = sorted({*self.kept, position.ordinal})
             await self._remove_old()
+        except DiskError:
+            self._folder.discard([temporary], self._settings.retry_interval)
+            raise
         finally:
             self.writing = False
 

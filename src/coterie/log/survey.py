@@ -92,7 +92,6 @@ class Survey:
     async def _read_headers(self, names: dict[SegmentName, int]) -> None:
         end = 0
         self.next_number = max((name.last for name in names), default=0) + 1
-        last_number = self.next_number - 1
         for name in sorted(names, key=lambda name: (name.number, -name.last, -name.generation)):
             size, file = names[name], str(name)
             if name.last <= end:
@@ -114,8 +113,8 @@ class Survey:
                 self._tell(Kind.BAD_HEADER, file, error)
                 header = guessed
             except DiskError as error:
-                # What is missing in the middle shows; at the end nothing else would tell.
-                self._tell(Kind.UNREADABLE, file, error, halts=name.last == last_number)
+                # It may be readable the next time: nothing is given up because of it.
+                self._tell(Kind.UNREADABLE, file, error, halts=True)
                 continue
             self.log_id = header.log_id or self.log_id
             self.segments.append(Surveyed(name, size, header))

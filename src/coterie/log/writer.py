@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
+from typing import Final
 
+from coterie.durations import Durations
 from coterie.errors import DiskError
 from coterie.log.errors import LogHalted
 from coterie.log.growing import GrowingSegment
@@ -21,6 +23,8 @@ from coterie.log.segments import Segments
 from coterie.logs import Log
 from coterie.runtime.base import Buffer, Timer
 
+_GARBAGE_MAX: Final = 8
+"""Files that cannot be removed, above which a disk that refuses is not given others."""
 log = Log(__name__)
 
 
@@ -47,8 +51,14 @@ class Writer:
         self.unsynced = 0
         """Bytes of records that are not on disk yet."""
         self.refused = False
+        self.appends = 0
         self.syncs = 0
+        self.sync_times = Durations()
+        self.stopped = False
+        """Nobody will ever read what it was told: it leaves the disk alone."""
         self.on_refused: Callable[[bool], None] = lambda refused: None
+        self.on_synced: Callable[[Position], None] = lambda last: None
+        """Called before those who wait for it."""
         self.runs: Callable[[Place, Place], bytes] = lambda first, last: b""
         """What the owner wants in the footer of a segment with the records from the first place to the last; it is read
         again by `Segments.runs`."""
@@ -65,8 +75,11 @@ class Writer:
         self._timer: Timer | None = None
         self._note_timer: Timer | None = None
         self._noted = last.ordinal
-        self._lazy = True
-        """Only volatile records are unsynced: there is no hurry."""
+        self._wanted = last.place
+        """Somebody waits until that record is synced. There is no hurry with what is behind it."""
+        self._gathering: Timer | None = None
+        self._gathered = False
+        """What is pending has waited long enough for company."""
         self._scheduled = False
         self._busy = 0
         """Calls to the disk that have not ended."""
@@ -82,8 +95,10 @@ class Writer:
 
     # What is to be written.
 
-    def append(self, record: Record) -> int:
-        """Gives its ordinal. Raises LogHalted, and ValueError if the place does not follow the last one."""
+    def append(self, record: Record, hurry: bool = True) -> int:
+        """Gives its ordinal. `hurry`: it is written in this turn, and synced as soon as can be unless it is volatile;
+        otherwise the caller has to `flush`. Raises LogHalted, and ValueError if the place does not follow the last
+        one."""
         if self.halted:
             raise LogHalted(self.halted)
         if record.place <= self.last.place:
@@ -93,11 +108,12 @@ class Writer:
         self._pending.append(record)
         self._kept[record.place] = record
         self.unsynced += record.size
-        if not record.volatile:
-            self._lazy = False
-        if not self._scheduled:
-            self._scheduled = True
-            self._runtime.call_soon(self._turn)
+        if hurry:
+            if not record.volatile:
+                self._wanted = record.place
+            if not self._scheduled:
+                self._scheduled = True
+                self._runtime.call_soon(self._turn)
         return record.ordinal
 
     def recent(self, place: Place) -> Record | None:
@@ -116,9 +132,19 @@ class Writer:
             return
         self._asked += 1
         heappush(self._waiters, (place, self._asked, done))
-        if self._lazy and place <= self.last.place:
-            self._lazy = False
-            self.flush()
+        if place <= self.last.place:
+            self.hurry(place)
+
+    def hurry(self, place: Place) -> None:
+        """Somebody waits until that record is synced."""
+        if place > self._wanted:
+            lazy, self._wanted = self._lazy, place
+            if lazy:
+                self.flush()
+
+    @property
+    def _lazy(self) -> bool:
+        return self._wanted <= self.synced.place
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -126,7 +152,7 @@ class Writer:
 
     def flush(self) -> None:
         """Write what there is to write, unless the disk is busy with that already."""
-        if self._busy or self._paused:
+        if self._busy or self._paused or self.stopped:
             return
         if self._when_idle:
             self._when_idle.pop(0)()
@@ -136,36 +162,50 @@ class Writer:
         if ripe and not self._unsynced:
             self._close_segment(self.flush)
             return
-        if self._pending and not ripe:
+        hurried = not self._lazy or 4 * self.unsynced > self._settings.backlog_bytes
+        if self._pending and not ripe and (hurried or self._gathered or not self._settings.gather_delay):
             self._append()
+        elif self._pending and not ripe and self._gathering is None:
+            self._gathering = self._runtime.call_later(self._settings.gather_delay, self._gather_ended)
         if self._unsynced or self._appending:
-            if not self._lazy or ripe or 4 * self.unsynced > self._settings.backlog_bytes:
+            if hurried or ripe:
                 self._sync()
             elif self._timer is None:
                 self._timer = self._runtime.call_later(self._settings.sync_interval, self._hurry)
 
+    def _gather_ended(self) -> None:
+        self._gathering = None
+        self._gathered = True
+        self.flush()
+
     def _hurry(self) -> None:
         self._timer = None
-        self._lazy = False
+        self._wanted = self.last.place
         self.flush()
 
     def _append(self) -> None:
         count = size = 0
+        most = self._settings.append_bytes >> 4 * self._failures  # a disk that is almost full takes little at a time
         for record in self._pending:
-            if count and size + record.size > self._settings.append_bytes:
+            if count and size + record.size > most:
                 break
             if count >= self._settings.segment_records:
                 break
             count += 1
             size += record.size
         records, self._pending = self._pending[:count], self._pending[count:]
+        self._gathered = bool(self._pending) and self._gathered
+        if self._gathering is not None and not self._pending:
+            self._gathering.cancel()
+            self._gathering = None
+        self.appends += 1
         if self._active is None:
             self._active = self._begin()
         active = self._active
         buffers = active.encode(records, self.synced.ordinal)
         self._appending = records
         self._busy += 1
-        path = self._folder.path(active.segment.file)
+        path = self._folder.path(active.file)
         self._disk.append(path, buffers, lambda result: self._appended(active, buffers, result))
 
     def _begin(self) -> GrowingSegment:
@@ -197,7 +237,13 @@ class Writer:
         assert self._active is not None
         self._busy += 1
         self.syncs += 1
-        self._disk.sync(self._folder.path(self._active.segment.file), self._sync_ended)
+        began = self._runtime.now()
+
+        def ended(error: Exception | None) -> None:
+            self.sync_times.add(self._runtime.now() - began)
+            self._sync_ended(error)
+
+        self._disk.sync(self._folder.path(self._active.file), ended)
 
     def _sync_ended(self, error: Exception | None) -> None:
         self._busy -= 1
@@ -214,7 +260,6 @@ class Writer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._lazy = all(record.volatile for record in self._pending)
         if not self._paused:
             self._failures = 0
             self._tell(refused=False)
@@ -229,6 +274,7 @@ class Writer:
             del self._kept[record.place]
         if self._note_timer is None:
             self._note_timer = self._runtime.call_later(self._settings.note_delay, self._note)
+        self.on_synced(self.synced)
         self._fire()
 
     def _fire(self) -> None:
@@ -245,6 +291,8 @@ class Writer:
         self._note_timer = None
         active = self._active
         if self._busy or self._paused or self._pending or self._unsynced or active is None or self._broken:
+            return
+        if self.stopped:
             return
         if self._noted >= self.synced.ordinal or active.ripe:
             return
@@ -302,8 +350,15 @@ class Writer:
             self.refused = refused
             self.on_refused(refused)
 
+    def try_again(self) -> None:
+        """The disk may take more by now."""
+        if not self._busy:
+            self._retry()
+
     def _retry(self) -> None:
-        if self._busy:  # a sync may take longer than the pause
+        if not self._paused or self.stopped:
+            return
+        if self._busy or len(self._folder.garbage) > _GARBAGE_MAX:  # a sync may take longer than the pause
             self._runtime.call_later(self._settings.retry_interval, self._retry)
             return
         self._paused = False
@@ -318,7 +373,6 @@ class Writer:
         """What of it is not synced is written again, to another one."""
         self._pending[:0] = self._unsynced
         self._unsynced = []
-        self._lazy = all(record.volatile for record in self._pending)
         active, self._active = self._active, None
         self._broken = False
         if active is None:
@@ -328,7 +382,10 @@ class Writer:
             self._folder.discard([segment.file], self._settings.retry_interval)
         elif segment.before.ordinal == self.synced.ordinal:
             self._segments.replace([segment], [])
-            self._void.append(segment.file)
+            if self._void:  # one header is enough to tell where the log ends, and a disk that fails for long fills up
+                self._folder.discard([segment.file], self._settings.retry_interval)
+            else:
+                self._void.append(segment.file)
         else:
             segment.size = active.size_upto(self.synced.ordinal)
             self._segments.shorten(segment, self.synced.ordinal)
@@ -357,6 +414,7 @@ class Writer:
             if last.ordinal < self.synced.ordinal:
                 self.synced = last
             self.last = last
+            self._wanted = min(self._wanted, last.place)
             await self._cut()
             self.halted = ""
         except DiskError:
@@ -407,10 +465,16 @@ class Writer:
         self._when_idle.append(idle)
         await ready
 
+    def stop(self) -> None:
+        """Nobody will ever read what it was told."""
+        self.stopped = True
+        self.on_refused, self.on_synced, self.on_closed = _ignore, _ignore, _nothing
+        self._waiters.clear()
+
     async def close(self) -> None:
         """A proper end: everything is synced, the segment has its footer. Gives up if the disk refuses."""
         while (self._pending or self._unsynced) and not self.refused:
-            self._lazy = False
+            self._wanted = self.last.place
             self.flush()
             await self._folder.rest(0.001)
         await self._idle()
@@ -421,3 +485,11 @@ class Writer:
         self.halted = "the log is closed"
         self._busy -= 1
         self.flush()
+
+
+def _ignore(_: object) -> None:
+    """Nobody listens any more."""
+
+
+def _nothing() -> None:
+    """Nor here."""

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, TypeVar
 from coterie.addresses import AllowList
 from coterie.amqp.server import Server
 from coterie.amqp.settings import AmqpSettings
-from coterie.auditlog.exchange import AuditExchange
 from coterie.auditlog.files import AuditFiles
 from coterie.auditlog.log import AuditLog
 from coterie.auditlog.settings import AuditSettings
 from coterie.broker.broker import Broker
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.storage import NullStore, Store
-from coterie.broker.store import LogStore, StoreSettings
+from coterie.broker.trace_exchange import EventStream
 from coterie.broker.users import USER, Users, UserSettings
 from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
@@ -37,19 +37,19 @@ from coterie.console.settings import ConsoleSettings
 from coterie.errors import CoterieError, UserError
 from coterie.group.members import Address
 from coterie.logs import Log
-from coterie.node.events import EventStream
+from coterie.node.audit_exchange import AuditExchange
 from coterie.node.group_port import GroupPort
 from coterie.node.naming import keep_name
-from coterie.node.security_checks import UNSAFE, findings
-from coterie.node.security_facts import Facts, facts_of, of_running
+from coterie.node.security_checks import UNSAFE, findings, report
+from coterie.node.security_facts import Facts, facts_of, of_running, with_guesses
 from coterie.node.settings import ListenSettings, endpoint, hosts_of
 from coterie.oauth.settings import OauthSettings
-from coterie.replication.links import Links
-from coterie.replication.settings import ReplicationSettings
 from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
 from coterie.runtime.aio.certificates import CertificateWatch
 from coterie.runtime.aio.tls import Tls
 from coterie.runtime.base import Endpoint, TlsConfig
+from coterie.site_replication.links import Links
+from coterie.site_replication.settings import ReplicationSettings
 from coterie.trace import Tracer
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Node:
             await self.member.load()
         self.broker.deleting_vhost.append(lambda vhost: self.users.forget_vhost(vhost.name))
         listen = self.config.listen
-        allowed = {door: listen.allowed(door) for door in ("amqp", "amqps", "console")}
+        allowed = {door: listen.allowed(door) for door in ("amqp", "amqps", "console", "probes")}
         # Loading them takes a moment: before clients come.
         console = self._make_console() if listen.console else None
         probes = self._make_probes(console) if listen.probes else None
@@ -228,7 +228,7 @@ class Node:
             self._tell_where(console)
         if probes is not None:
             at = endpoint(listen.probes, "listen.probes")
-            probes.start([Endpoint(host, at.port) for host in hosts_of(at)])
+            probes.start([Endpoint(host, at.port) for host in hosts_of(at)], allowed["probes"].admits)
             self.closing.append(probes.stop)
             self.probes = probes
         self.certificates.start()
@@ -290,7 +290,7 @@ class Node:
         parts = (self.runtime, self.broker, self.users, self.amqp, self.store)
         more = {
             "member": self.member, "drain": self.drain, "links": self.links, "events": self.events,
-            "security": self.security,
+            "security_report": self.security_report,
         }  # fmt: skip
         group_cert, _, group_ca = self.config.group_port.certificates
         files = tuple(filter(None, (listen.tls_cert, listen.tls_ca, group_cert, group_ca)))
@@ -313,6 +313,14 @@ class Node:
         now = datetime.fromtimestamp(self.runtime.wall(), UTC)
         facts = await asyncio.get_running_loop().run_in_executor(None, facts_of, self.config, now)
         return of_running(facts, self.users, self.broker.vhosts.values())
+
+    async def security_report(self) -> dict[str, object]:
+        """What is unsafe, for operators: with passwords that anybody would guess."""
+        facts = await self.security()
+        # Hashing takes its time: users are noted now, and passwords tried off the loop.
+        users = [*self.users]
+        guessed = await asyncio.get_running_loop().run_in_executor(None, with_guesses, facts, users)
+        return report(findings(guessed))
 
     @property
     def endpoints(self) -> list[Endpoint]:

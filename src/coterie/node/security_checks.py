@@ -59,6 +59,12 @@ def findings(facts: Facts) -> list[Finding]:
     return sorted(found, key=lambda each: each.severity != UNSAFE)
 
 
+def report(found: Iterable[Finding]) -> dict[str, object]:
+    """As JSON."""
+    each = [*found]
+    return {"safe": all(one.severity != UNSAFE for one in each), "findings": [one.to_json() for one in each]}
+
+
 # Who gets in.
 
 
@@ -137,7 +143,7 @@ def _probes_open(facts: Facts) -> Iterator[Problem]:
     for door in facts.open_to_others("listen.probes"):
         yield (
             f"probes and metrics on {door.address} ask for no login: whoever reaches it sees how busy the node is",
-            '[listen] probes = "localhost:15692", or let only Prometheus and the orchestrator reach that port',
+            '[listen] probes = "localhost:15692", or probes_allow: the networks of Prometheus and the orchestrator',
         )
 
 

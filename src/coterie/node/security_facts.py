@@ -25,9 +25,9 @@ from coterie.errors import UserError
 from coterie.group.protocols.tcp import TcpSettings
 from coterie.node.group_port import GroupPort
 from coterie.node.settings import endpoint
-from coterie.replication.address import parse_destinations
 from coterie.runtime.aio import descriptors
 from coterie.secret_file import forbidden_bits
+from coterie.site_replication.address import parse_destinations
 
 if TYPE_CHECKING:
     from coterie.node.node import NodeConfig
@@ -156,7 +156,7 @@ def facts_of(config: NodeConfig, now: datetime) -> Facts:
         Door("listen.amqp", listen.amqp, False, listen.amqp_allow),
         Door("listen.amqps", listen.amqps, True, listen.amqps_allow),
         Door("listen.console", listen.console, listen.console_tls, listen.console_allow),
-        Door("listen.probes", listen.probes, False),
+        Door("listen.probes", listen.probes, False, listen.probes_allow),
     )
     return Facts(
         now,

@@ -25,6 +25,7 @@ class ListenSettings:
     )
     amqps_allow: tuple[str, ...] = setting((), "the same for `amqps`")
     console_allow: tuple[str, ...] = setting((), "the same for `console`")
+    probes_allow: tuple[str, ...] = setting((), "the same for `probes`")
     console_tls: bool = setting(False, "HTTPS and not HTTP on `console`; needs tls_cert and tls_key")
     tls_cert: str = setting("", "file with the node's certificate, and those between it and the authority")
     tls_key: str = setting("", "file with its private key")
@@ -40,7 +41,7 @@ class ListenSettings:
     tls_version: str = setting("1.2", "the oldest TLS that is spoken with clients", choices=("1.2", "1.3"))
 
     def allowed(self, door: str) -> AllowList:
-        """Who may come to `amqp`, `amqps` or `console`. Raises UserError."""
+        """Who may come to `amqp`, `amqps`, `console` or `probes`. Raises UserError."""
         networks: tuple[str, ...] = getattr(self, f"{door}_allow")
         if networks and not getattr(self, door):
             raise UserError(f"listen.{door}_allow has no effect: listen.{door} is empty")

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from coterie.amqp.codes import (
+from coterie.amqp.settings import AmqpSettings
+from coterie.amqp.wire.codes import (
     FRAME_BODY,
     FRAME_HEADER,
     FRAME_METHOD,
@@ -22,11 +23,10 @@ from coterie.amqp.codes import (
     PROTOCOL_HEADER,
     RESOURCE_LOCKED,
 )
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.properties import Properties, encode
-from coterie.amqp.properties import decode as properties
-from coterie.amqp.settings import AmqpSettings
-from coterie.amqp.tables import Table, Value
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.properties import Properties, encode
+from coterie.amqp.wire.properties import decode as properties
+from coterie.amqp.wire.tables import Table, Value
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_antics import ANTICS, play
 from coterie.sim.broker_node import PORT, USER

@@ -78,6 +78,8 @@ class BrokerInjector:
                 return self._end_process(fault)
             case "hostile":
                 return self._simulation.hosts[fault.nodes[0]].send_nonsense(int(fault.values["number"]))
+            case "other_state":
+                return self._simulation.hosts[fault.nodes[0]].go_astray()
             case "memory_alarm":
                 return self._alarm(fault)
             case "otherwise":

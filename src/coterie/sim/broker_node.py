@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from coterie.amqp.server import Server
 from coterie.amqp.settings import AmqpSettings
 from coterie.broker.broker import Broker
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.settings import BrokerSettings
-from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import REPLICATOR, Users, UserSettings
 from coterie.errors import DiskError
 from coterie.runtime.base import Endpoint
@@ -99,6 +99,10 @@ class BrokerHost:
         self.node.world.soon(process.owner, server.stop, lambda: broker.stop(ended))
         return True
 
+    def go_astray(self) -> Callable[[], None] | None:
+        """To make another state of the log than others, if it is in a cluster. As `send_nonsense`."""
+        return None
+
     def send_nonsense(self, number: int) -> Callable[[], None] | None:
         """Into the order of a cluster, if it is in one. Gives what ends that, or None if it could not be done."""
         return None
@@ -113,4 +117,4 @@ class BrokerHost:
         """Whether it runs and nothing is left in any queue."""
         if self.server is None or self.broker is None or not self.node.alive:
             return False
-        return not any(queue.entries for vhost in self.broker.vhosts.values() for queue in vhost.queues.values())
+        return not any(queue.count for vhost in self.broker.vhosts.values() for queue in vhost.queues.values())

@@ -209,7 +209,7 @@ def _rules(event: Event) -> list[str]:
     """What an event shows to have been reached."""
     kind, data = event.kind, event.data
     match kind:
-        case "accept" | "reject" | "unsettled" | "void":
+        case "accept" | "reject" | "unsettled" | "void" | "strays":
             return [kind]
         case "confirm":
             return [kind, "confirm.refused"] if "refused" in data else [kind]

@@ -10,8 +10,8 @@ from typing import Any
 from coterie.amqp.server import Server
 from coterie.amqp.settings import AmqpSettings
 from coterie.broker.broker import Broker
+from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.settings import BrokerSettings
-from coterie.broker.store import LogStore, StoreSettings
 from coterie.broker.users import Users, UserSettings
 from coterie.cluster.member import Member
 from coterie.cluster.settings import ClusterSettings
@@ -20,7 +20,7 @@ from coterie.group.channel import ChannelClosed
 from coterie.group.members import Address
 from coterie.runtime.base import Endpoint
 from coterie.sim.broker_node import PORT, USER, BrokerHost, quick_user
-from coterie.sim.mistakes import Mistaken, send_nonsense
+from coterie.sim.mistakes import Mistaken, go_astray, send_nonsense
 from coterie.sim.node import Node
 
 GROUP_PORT = 7800
@@ -124,6 +124,13 @@ class ClusterHost(BrokerHost):
         self.node.world.soon(process.owner, send_nonsense, member, rng)
         return lambda: None
 
+    def go_astray(self) -> Callable[[], None] | None:
+        member, process = self.member, self.node.process
+        if member is None or process is None or not self.serves:
+            return None
+        self.node.world.soon(process.owner, go_astray, member)
+        return lambda: None
+
     @property
     def serves(self) -> bool:
         return (
@@ -139,4 +146,4 @@ class ClusterHost(BrokerHost):
         if not self.serves or self.server is None or self.broker is None:
             return False
         queues = [queue for vhost in self.broker.vhosts.values() for queue in vhost.queues.values()]
-        return not any(queue.entries for queue in queues if queue.home is None)
+        return not any(queue.count for queue in queues if queue.home is None)

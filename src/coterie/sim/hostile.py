@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from coterie.amqp.properties import Properties, encode
-from coterie.amqp.tables import FarMoment, RawText, Table, Value, encode_table
+from coterie.amqp.wire.properties import Properties, encode
+from coterie.amqp.wire.tables import FarMoment, RawText, Table, Value, encode_table
 from coterie.broker.message import make_message
-from coterie.cluster.wire import encode_messages
+from coterie.broker.message_codec import encode_messages
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:

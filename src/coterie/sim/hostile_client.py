@@ -12,16 +12,16 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from coterie.amqp.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.properties import Properties, encode
-from coterie.amqp.tables import Table, Value
+from coterie.amqp.wire.codes import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.properties import Properties, encode
+from coterie.amqp.wire.tables import Table, Value
+from coterie.broker.following.steps import EXCHANGE
 from coterie.broker.leases import LeaseStep
 from coterie.broker.policy import Policy
 from coterie.broker.specs import EXCHANGE_KINDS, Binding, ExchangeSpec, QueueSpec
 from coterie.broker.wiring import Bind, DeclareExchange, DeclareQueue
 from coterie.errors import CoterieError
-from coterie.replication.steps import EXCHANGE
 from coterie.runtime.base import Buffer, CloseReason, Endpoint, Stream, StreamHandler
 from coterie.sim.broker_node import PORT, USER
 from coterie.sim.hostile import BEYOND, LEVELS, PREFIX, Hostile

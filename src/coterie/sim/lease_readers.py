@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from coterie.amqp.codes import NOT_FOUND
+from coterie.amqp.wire.codes import NOT_FOUND
 from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE, Gone, Lease, LeaseStep
 from coterie.broker.reading import LeaseRead, Slice
 from coterie.errors import ProtocolError
@@ -195,7 +195,7 @@ class LeaseReader:
                 continue
             queue = host.broker.vhosts["/"].queues.get(self._queue)
             if queue is not None and queue.cluster.has_come_to(self._since_place):
-                back = [position for position in queue.entries if (queue.incarnation, position) in self._gone]
+                back = [position for position in queue.positions() if (queue.incarnation, position) in self._gone]
                 if back:
                     self._complain(f"{host.node.name} has positions {back} of {self._queue}, which were retired")
 
@@ -230,7 +230,8 @@ class LeaseReader:
             if isinstance(part, Exception):
                 return
             assert part.offsets is not None
-            for offset, (_, message) in zip(part.offsets, part.rows, strict=True):
+            for offset, row in zip(part.offsets, part.rows, strict=True):
+                message = row.message
                 self._see(lease.id, offset, message.body.partition(b"|")[0].decode())
             self._memory.homely["lease.read"] += 1
             if not part.last:

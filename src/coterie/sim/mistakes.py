@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.broker.journal import Journal
+from coterie.broker.queue_image import held, hold_again
 from coterie.cluster.outbox import Asked
+from coterie.cluster.states import State
 from coterie.cluster.wire import Kind
 
 if TYPE_CHECKING:
     from coterie.broker.storage import Store
     from coterie.cluster.member import Member
+    from coterie.group.members import Address
 
 R = TypeVar("R")
 STEPS = 30
@@ -73,6 +77,29 @@ class Mistaken(Journal):
             return super().apart(step, what)
         finally:
             self._aside = aside
+
+
+def go_astray(member: Member) -> None:
+    """With one of its next events this broker makes another state of the log than the others: it flags messages that
+    are ready as redelivered, which does no harm to anybody."""
+    events, trace = member._events, member._runtime.trace
+    right = events._do
+
+    def wrong(kind: Kind, sender: Address, data: memoryview, asked: Asked | None) -> object:
+        answer = right(kind, sender, data, asked)
+        for queue in member.applier.queues.values():
+            entries = [entry for entry in queue.entries.values() if entry.holder is None and not entry.redelivered]
+            if entries and queue.home is None and member.replica.state is State.IN_STEP:
+                del vars(events)["_do"]
+                queue.journal.note(hold_again, held(entries))
+                for entry in entries:
+                    entry.redelivered = True
+                queue.journal.effects.released(queue, entries)
+                queue.journal.say(partial(trace.emit, "strays", life=member.replica.life()))
+                break
+        return answer
+
+    vars(events)["_do"] = wrong
 
 
 def nonsense(rng: random.Random) -> tuple[Kind, bytes]:

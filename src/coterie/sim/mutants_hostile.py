@@ -40,7 +40,7 @@ HOSTILE_MUTATIONS: tuple[Mutation, ...] = (
         profile="broker",
         property="crash",
         what="what a step of a link says is not looked at",
-        module="coterie.replication.steps",
+        module="coterie.broker.following.steps",
         old="        wrong = check(step.said[name])\n",
         new='        wrong = ""\n',
         seed=3,

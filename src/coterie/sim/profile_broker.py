@@ -59,6 +59,18 @@ STORE = {
     "read_bytes": (None, 500),
     "copy_max": (None, 30),
 }
+SNAPSHOTS = {
+    "snapshot_bytes": (None, 700, 4_000),
+    "compact_garbage": (None, 0.1),
+    "load_gap": (None, 0),
+}
+
+
+def store_settings(rng: random.Random, seed: int) -> dict[str, object]:
+    """What came later is drawn apart, so that everything else of a seed stays what it was."""
+    return {**pick(rng, STORE), **pick(random.Random(f"snapshots/{seed}"), SNAPSHOTS)}
+
+
 BROKER_SETTINGS = {
     "dispatch_batch": (None, 2),
     "queue_resident_max": (None, None, 0, 200),
@@ -107,7 +119,7 @@ def broker_plan(seed: int) -> Plan:
         seed=seed,
         profile="broker",
         members=[BROKER, *clients, *hostile],
-        stack=[("STORE", pick(rng, STORE)), ("BROKER", pick(rng, BROKER_SETTINGS)), ("AMQP", pick(rng, AMQP))],
+        stack=[("STORE", store_settings(rng, seed)), ("BROKER", pick(rng, BROKER_SETTINGS)), ("AMQP", pick(rng, AMQP))],
         channel={"queues": names, "unbound": rng.random() < 0.2},
         network=Conditions(latency, latency * rng.choice((0.1, 1.0)), chop=rng.choice((0.0, 0.0, 0.3))),
         limits=rng.choice((Limits(), Limits(4096, 8192, 2048))),

@@ -7,9 +7,10 @@ and paused; links between them are cut, in both directions or in one; disks are 
 power fails for all of them, and while they are brought up to date again some die once more; a sync hangs for longer
 than its broker is cut off; brokers of another cluster come along; all connections between brokers are reset while
 consumers without acknowledgements leave; one restarts with a setting that the others do not have, and must be kept out
-until it has theirs again. Some plans are for one situation, and have nothing else (cluster_situations.py). In the end
-all brokers serve, everything is consumed, and what was confirmed must have been found. In a quarter of the runs some
-events fail half-way, at every broker alike, and brokers send nonsense: all of that is void, and must leave nothing.
+until it has theirs again; one makes another state of the log than the others. Some plans are for one situation, and
+have nothing else (cluster_situations.py). In the end all brokers serve, everything is consumed, and what was confirmed
+must have been found. In a quarter of the runs some events fail half-way, at every broker alike, and brokers send
+nonsense: all of that is void, and must leave nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from coterie.sim.profile_broker import (
     HOMES,
     OWN,
     QUEUES,
-    STORE,
     client_actions,
     client_bursts,
     hostile_actions,
     in_order,
+    store_settings,
 )
 from coterie.sim.profile_channel import Profile
 from coterie.sim.stream import Limits
@@ -52,7 +53,7 @@ DEEDS = ("consume", "consume", "purge", "delete", "get", "tx")
 """What is done to queues that are not replicated."""
 RULES = (
     "given", "given.redelivered", "promise", "promise.disk", "void", "replica", "replica.updated",
-    "serving.joining", "serving.serving", "serving.stranded",
+    "serving.joining", "serving.serving", "serving.stranded", "serving.astray", "strays",
     "lease.acquire", "lease.read", "lease.retire", "lease.release", "lease.take", "lease.end",
     "home.given", "home.refused", "home.missing", "own.given",
 )  # fmt: skip
@@ -115,7 +116,7 @@ def cluster_plan(seed: int) -> Plan:
         members=[*brokers, *late, *strangers, *clients, *hostile],
         starts={name: rng.uniform(begin, quiet_at) for name in late},
         stack=[
-            ("STORE", {**pick(rng, STORE), **pending}),
+            ("STORE", {**store_settings(rng, seed), **pending}),
             ("BROKER", broker),
             ("AMQP", pick(rng, AMQP)),
             ("CLUSTER", settings),
@@ -149,6 +150,7 @@ def cluster_plan(seed: int) -> Plan:
                 *resets,
                 *_alarms(short, brokers, begin, quiet_at),
                 *_otherwise(seed, brokers, begin, quiet_at),
+                *_astray(seed, brokers, begin, quiet_at),
             ],
             key=lambda fault: fault.at,
         ),
@@ -222,6 +224,14 @@ def _blackout(seed: int, brokers: list[str], begin: float, end: float) -> list[F
     ]
     others = (broker for broker in brokers if broker != quick)
     return [*(Fault(at - 0.4, "slow_disk", [broker], 0.4, values={"factor": slow}) for broker in others), *faults]
+
+
+def _astray(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:
+    """Now and then one of the brokers makes another state of the log than the others."""
+    rng = random.Random(f"cluster/{seed}/astray")
+    if rng.random() >= 0.15:
+        return []
+    return [Fault(rng.uniform(begin, end - 0.3), "other_state", [rng.choice(brokers)], 0.0)]
 
 
 def _hostile(seed: int, brokers: list[str], begin: float, end: float) -> list[Fault]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.errors import UserError
 from coterie.streams.columns import Batch, properties
 

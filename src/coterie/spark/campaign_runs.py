@@ -45,7 +45,7 @@ COLLECT_EVENTS = 200_000
 """The garbage of so many events is collected at once."""
 
 CODE = (
-    "amqp", "audit", "auditlog", "broker", "cluster", "group", "replication", "runtime/base.py", "sim",
+    "amqp", "audit", "auditlog", "broker", "cluster", "group", "log", "runtime/base.py", "sim", "site_replication",
     "addresses.py", "crowd.py", "durations.py", "errors.py", "patterns.py", "settings.py", "trace.py", "visible.py",
 )  # fmt: skip
 """What the outcome of a run depends on, within the package."""

@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from coterie.amqp.codes import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import PREFIX, Properties, encode, join, split
-from coterie.amqp.tables import short
+from coterie.amqp.wire.codes import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import PREFIX, Properties, encode, join, split
+from coterie.amqp.wire.tables import short
 from coterie.errors import ProtocolError, UserError
 from coterie.spark.link import CHANNEL
 from coterie.spark.publisher import Bulk

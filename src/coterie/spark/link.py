@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from coterie.amqp.codes import (
+from coterie.amqp.wire.codes import (
     ACCESS_REFUSED,
     CONNECTION_FORCED,
     FRAME_END,
@@ -25,8 +25,8 @@ from coterie.amqp.codes import (
     PRECONDITION_FAILED,
     PROTOCOL_HEADER,
 )
-from coterie.amqp.methods import METHODS, decode
-from coterie.amqp.tables import Value
+from coterie.amqp.wire.methods import METHODS, decode
+from coterie.amqp.wire.tables import Value
 from coterie.errors import CoterieError, ProtocolError, UserError
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ def system_of(url: str) -> tuple[fs.FileSystem, str]:
     except (pa.ArrowException, OSError, ValueError) as error:
         why = error
     try:
-        import fsspec  # type: ignore[import-not-found]
+        import fsspec
     except ModuleNotFoundError:
         raise UserError(f"{shown(url)}: {why}; for other file systems: pip install fsspec, and what it needs") from None
     try:

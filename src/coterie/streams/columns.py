@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from coterie.amqp.properties import PREFIX, Properties, decode
-from coterie.amqp.tables import read_short
+from coterie.amqp.wire.properties import PREFIX, Properties, decode
+from coterie.amqp.wire.tables import read_short
 from coterie.errors import PeerError, ProtocolError
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.message import Message
+    from coterie.broker.rows import Row
 
 CONTENT_TYPE: Final = "application/vnd.coterie.columns"
 MAGIC: Final = b"CQS1"
@@ -38,7 +38,7 @@ BUFFERS_MAX: Final = 1 << 31
 _BIG: Final = sys.byteorder == "big"
 _NO_PROPERTIES: Final = Properties()
 
-Rows = Sequence[tuple["Entry", "Message"]]
+Rows = Sequence["Row"]
 """By rising offsets, or positions."""
 
 
@@ -96,12 +96,11 @@ def _headers(messages: Sequence[Message]) -> list[tuple[str, list[bytes], int]]:
 
 def encode_rows(rows: Rows, offsets: Sequence[int] | None = None) -> bytes:
     """One batch; `offsets`: those of a lease."""
-    entries = [entry for entry, _ in rows]
-    messages = [message for _, message in rows]
-    columns = [_fixed("position", _numbers("q", [entry.position for entry in entries]))]
+    messages = [row.message for row in rows]
+    columns = [_fixed("position", _numbers("q", [row.position for row in rows]))]
     if offsets is not None:
         columns.append(_fixed("offset", _numbers("q", offsets)))
-    columns.append(_fixed("redelivered", _bits([entry.redelivered for entry in entries])))
+    columns.append(_fixed("redelivered", _bits([row.redelivered for row in rows])))
     columns += _column("body", [message.body for message in messages])
     columns += _routes(messages)
     columns += _headers(messages)

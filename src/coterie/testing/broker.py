@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.broker import DEFAULT_VHOST
-from coterie.broker.entry import Entry
-from coterie.broker.message import Message, make_message
+from coterie.broker.message import make_message
 from coterie.broker.publish import Publish
+from coterie.broker.rows import Row
 from coterie.broker.vhost import Vhost
 from coterie.config import SECTIONS
 from coterie.errors import CoterieError, UserError
@@ -157,12 +157,11 @@ class EmbeddedBroker:
     def messages(self, name: str, vhost: str = DEFAULT_VHOST) -> list[QueuedMessage]:
         """What is in a queue, in its order: what waits, and what consumers hold. Nothing changes."""
         found = self._do(self._read(name, vhost))
-        return [message_of(entry, message) for entry, message in found]
+        return [message_of(row) for row in found]
 
-    async def _read(self, name: str, vhost: str) -> list[tuple[Entry, Message]]:
+    async def _read(self, name: str, vhost: str) -> list[Row]:
         queue = self._vhost(vhost).queue(name)
-        entries = queue.browse(1, ALL, len(queue.entries))
-        future: asyncio.Future[list[tuple[Entry, Message]] | Exception] = asked(partial(queue.pager.read, entries))
+        future: asyncio.Future[list[Row] | Exception] = asked(partial(queue.read, 1, ALL, queue.count))
         found = await future
         if isinstance(found, Exception):
             raise found

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.amqp.properties import Properties
-from coterie.broker.entry import Entry, State
-from coterie.broker.message import Message
+from coterie.amqp.wire.properties import Properties
+from coterie.broker.entry import Entry
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.queue import Queue
+from coterie.broker.rows import Row
 from coterie.runtime.base import Runtime
 
 
@@ -69,10 +69,11 @@ def state_of(name: str, queue: Queue | None) -> QueueState:
     return QueueState(name, True, queue.ready, queue.unacked, len(queue.consumers))
 
 
-def message_of(entry: Entry, message: Message) -> QueuedMessage:
+def message_of(row: Row) -> QueuedMessage:
+    message = row.message
     return QueuedMessage(
-        bytes(message.body), message.exchange, message.key, message.properties(), entry.position, entry.redelivered,
-        entry.state is State.ACQUIRED,
+        bytes(message.body), message.exchange, message.key, message.properties(), row.position, row.redelivered,
+        row.held,
     )  # fmt: skip
 
 

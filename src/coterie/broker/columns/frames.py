@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from coterie.amqp.codes import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import BASIC, PREFIX
-from coterie.amqp.tables import short
+from coterie.amqp.wire.codes import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import BASIC, PREFIX
+from coterie.amqp.wire.tables import short
 from coterie.broker.columns.event import PublishEvent
 from coterie.broker.columns.layout import Range
 from coterie.runtime.base import Buffer

@@ -10,7 +10,7 @@ from itertools import accumulate
 from operator import lt
 from typing import Final, NamedTuple
 
-from coterie.amqp.tables import read_short, short
+from coterie.amqp.wire.tables import read_short, short
 from coterie.broker.columns import layout
 from coterie.broker.columns.layout import (
     BLOCK_MIN,

@@ -12,19 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from coterie.amqp.codes import NOT_IMPLEMENTED, PRECONDITION_FAILED, UNEXPECTED_FRAME
-from coterie.amqp.methods import METHODS
-from coterie.amqp.properties import BASIC, PREFIX, decode, encode, scan
+from coterie.amqp.wire.codes import NOT_IMPLEMENTED, PRECONDITION_FAILED, UNEXPECTED_FRAME
+from coterie.amqp.wire.methods import METHODS
+from coterie.amqp.wire.properties import BASIC, PREFIX, decode, encode, scan
 from coterie.broker import validation
 from coterie.broker.columns.builder import Append, Block, EventBuilder, make_block
 from coterie.broker.columns.event import HEADER_PREFIX
 from coterie.broker.columns.routes import Route
 from coterie.broker.message import HAS_HEADERS, parse_ttl
 from coterie.broker.router import COPIES, hidden_copies
+from coterie.broker.specs import REPLY_TO
 from coterie.errors import ProtocolError
 
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
-"""The pseudo-queue of direct replies, as it is named in reply_to."""
 KNOWN_MAX: Final = 256
 """Method frames, and property blocks, that a channel remembers."""
 KNOWN_SIZE_MAX: Final = 256

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from coterie.broker.ranges.codec import (
@@ -121,6 +122,16 @@ class Lengths:
                 else:
                     total += part.before(end - first) - part.before(begin - first)
         return total
+
+    def each(self, first: int, stop: int) -> Iterator[int]:
+        """Of the positions of a range, all of which have one."""
+        for at in range(max(bisect_right(self._firsts, first) - 1, 0), bisect_left(self._firsts, stop)):
+            base, part = self._firsts[at], self._parts[at]
+            low, high = max(first - base, 0), min(stop, self._stops[at]) - base
+            if isinstance(part, int):
+                yield from repeat(part, high - low)
+            else:
+                yield from part.lengths[low:high]
 
     def fitting(self, ranges: Iterable[Range], limit: int) -> int:
         """How many of these positions, from the first on, have no more bytes together than the limit."""

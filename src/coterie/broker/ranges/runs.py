@@ -122,6 +122,14 @@ class Runs:
                 if begin < end:
                     yield Run(begin, end, run.ref, run.offset + begin - run.first)
 
+    def of_refs(self, low: int, high: int) -> Iterator[Run]:
+        """The runs of the events from `low` to `high`. Chunks that have none of them cost next to nothing."""
+        for chunk in self._chunks:
+            if min(chunk.refs) <= high and max(chunk.refs) >= low:
+                for at, ref in enumerate(chunk.refs):
+                    if low <= ref <= high:
+                        yield chunk.run(at)
+
     # Changes.
 
     def append(self, first: int, count: int, ref: int, offset: int) -> None:

@@ -37,6 +37,15 @@ class MalformedState(WireError):
 
 def encode(state: BrokerState) -> bytes:
     """Of everything."""
+    return b"".join([encode_shared(state, len(state.queues)), *map(encode_one, sorted_queues(state))])
+
+
+def sorted_queues(state: BrokerState) -> list[QueueState]:
+    return [queue for _, queue in sorted(state.queues.items())]
+
+
+def encode_shared(state: BrokerState, queues: int) -> bytes:
+    """What comes before that many queues, by their numbers, each as `encode_one` writes it."""
     out = bytearray([_VERSION])
     write_uint(out, state.batch)
     out.append(state.ownership)
@@ -46,12 +55,16 @@ def encode(state: BrokerState) -> bytes:
         for value in (peer, number, pool.limit):
             write_uint(out, value)
     write_uint(out, len(state.unready))
-    for peer, queues in sorted(state.unready.items()):
+    for peer, unready in sorted(state.unready.items()):
         write_uint(out, peer)
-        _write_numbers(out, sorted(queues))
-    write_uint(out, len(state.queues))
-    for _, queue in sorted(state.queues.items()):
-        _write_blob(out, encode_queue(queue))
+        _write_numbers(out, sorted(unready))
+    write_uint(out, queues)
+    return bytes(out)
+
+
+def encode_one(queue: QueueState) -> bytes:
+    out = bytearray()
+    _write_blob(out, encode_queue(queue))
     return bytes(out)
 
 

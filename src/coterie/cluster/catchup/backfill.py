@@ -19,7 +19,6 @@ from coterie.cluster.wire import Kind
 from coterie.logs import Log
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
     from coterie.broker.storage import Store
     from coterie.cluster.applier import Applier
@@ -153,17 +152,17 @@ class Backfill:
                 if message.asked_for:
                     continue  # another queue has it too, and was first
                 message.asked_for = True
-                entry = next(message.places(), None)
-                if entry is None:
+                place = next(message.places(), None)
+                if place is None:
                     self._done(message)  # nobody needs it any more
                     continue
-                left -= entry.size
-                if entry.queue.incarnation != queue and positions:
+                left -= len(message.body)
+                if place[0].incarnation != queue and positions:
                     question.append(_places(queue, positions))
                     positions = []
-                queue = entry.queue.incarnation
+                queue = place[0].incarnation
                 wanted.append(message)
-                positions.append(entry.position)
+                positions.append(place[1])
             if positions:
                 question.append(_places(queue, positions))
         return wanted, question
@@ -212,19 +211,13 @@ class Backfill:
 
     def _keep(self, filled: Iterable[Bodiless]) -> None:
         """On disk, now that there is something to keep."""
-        store = self._store
-        by_queue: dict[Queue, list[Entry]] = {}
+        by_queue: dict[Queue, list[int]] = {}
         for message in filled:
-            for entry in message.places():
-                found = by_queue.get(entry.queue)
-                if found is None:
-                    found = by_queue[entry.queue] = []
-                found.append(entry)
+            for queue, position in message.places():
+                by_queue.setdefault(queue, []).append(position)
             message.forget()
-        for queue, entries in by_queue.items():
-            if store in queue.observers:
-                entries.sort(key=lambda entry: entry.position)
-                store.enqueued(queue, entries)
+        for queue, positions in by_queue.items():
+            queue.bodies_came(positions)
 
     def _retry(self) -> None:
         if self._timer is not None:
@@ -271,19 +264,19 @@ def _in_order(messages: Iterable[Bodiless]) -> dict[int, list[Bodiless]]:
     found: dict[Queue, list[Bodiless]] = {}
     alone: dict[Queue, tuple[int, ...]] = {}
     for message in messages:
-        entries = message.entries
-        if len(entries) == 1:
-            queue = entries[0].queue
+        places = message.known_places
+        if len(places) == 1:
+            ((queue, _),) = places
             if queue not in found:
                 found[queue] = []
                 alone[queue] = (queue.incarnation,)
             found[queue].append(message)
             message.needed_by = alone[queue]
         else:
-            message.needed_by = tuple(entry.queue.incarnation for entry in entries)
-            for entry in entries:
-                found.setdefault(entry.queue, []).append(message)
-                alone.setdefault(entry.queue, (entry.queue.incarnation,))
+            message.needed_by = tuple(queue.incarnation for queue, _ in places)
+            for queue, _ in places:
+                found.setdefault(queue, []).append(message)
+                alone.setdefault(queue, (queue.incarnation,))
     return {
         queue.incarnation: found[queue] for queue in sorted(found, key=lambda queue: (queue.bytes, queue.incarnation))
     }
@@ -305,11 +298,11 @@ def answer(queues: Mapping[int, Queue], data: memoryview) -> bytes:
         at += 8 * count
         queue = queues.get(number)
         for position in positions:
-            entry = None if queue is None else queue.entries.get(position)
-            if entry is None or entry.message is None or is_bodiless(entry):
+            message = None if queue is None else queue.message(position)
+            if message is None or is_bodiless(message):
                 sizes.append(_LACKS)
             else:
-                sizes.append(entry.size)
-                bodies.append(entry.message.body)
+                sizes.append(len(message.body))
+                bodies.append(message.body)
     head = (bytes((BODIES,)), data[: _NUMBER.size], struct.pack(f">{len(sizes)}I", *sizes))
     return b"".join((*head, *bodies))

@@ -17,6 +17,7 @@ from coterie.cluster.catchup.install import Installation
 from coterie.cluster.catchup.own_store import content, load_messages
 from coterie.cluster.catchup.snapshot import Json
 from coterie.cluster.catchup.update import PATIENCE_MAX, Kept, Newcomer, Update
+from coterie.cluster.chain import Link
 from coterie.cluster.commit import Place
 from coterie.cluster.membership import Era, Progress
 from coterie.cluster.ready import Ready
@@ -159,8 +160,9 @@ class Catchup(Newcomer):
         if self._traced is not None:
             self._traced.updated()
         replica.installed(
-            cut,
-            bytes.fromhex(outline.get("chain", "")),
+            Link(cut, bytes.fromhex(outline.get("chain", ""))),
+            bytes.fromhex(outline.get("aside", "")),
+            outline.get("claims", []),
             Era.from_json(outline["era"]),
             outline["cluster"],
             tuple(outline["voters"]),
@@ -216,6 +218,9 @@ class Catchup(Newcomer):
             self._turn.time.begin(max(time, self._runtime.wall()))
         if not await load_messages(self._runtime, broker):
             replica.damaged = True
-        if replica.damaged:
-            self._save()  # what is lost is reported once, and must not be forgotten at the next start
+        replica.ended_well(not broker.crashed)
+        if replica.damaged or replica.crashed:
+            self._save()  # it is reported once, and must not be forgotten at the next start
+        if replica.astray:
+            broker.store.keep_aside()
         replica.loaded(content(broker, self._applier))

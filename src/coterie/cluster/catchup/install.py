@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker import records
+from coterie.broker.following.followed_queue import restore
+from coterie.broker.message_codec import Routes
+from coterie.broker.queue_copy import QueueInstallation
 from coterie.broker.recovery import sound_exchange, sound_policy, sound_queue
 from coterie.broker.specs import ExchangeSpec, QueueSpec
-from coterie.cluster.catchup.snapshot import Json, Told, owner_of, peer_of, read_chunk, read_ids
-from coterie.cluster.consumers import Getter, Holder, Peer, Subscriber
-from coterie.cluster.wire import Routes
-from coterie.replication.replica import restore
+from coterie.cluster.catchup.snapshot import Json, Told, owner_of, peer_of, read_chunk, read_ids, shares_of
+from coterie.cluster.consumers import GETTER, Holder, Peer, Subscriber
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
     from coterie.cluster.applier import Applier
 
@@ -28,7 +28,7 @@ class Installation:
         self._outline = outline
         self._now = now
         """The time by which messages expire, where the state was cut."""
-        self._entries: dict[int, list[Entry]] = {}
+        self._queues: dict[int, QueueInstallation] = {}
         self._routes = Routes()
         self.messages: Told = {}
         """All of them, bodiless."""
@@ -58,7 +58,7 @@ class Installation:
             if queue.get("replica") is not None:
                 restore(made, queue["replica"])
             if queue["home"] is None:
-                self._entries[queue["number"]] = []
+                self._queues[queue["number"]] = QueueInstallation(made)
         self._applier.declaring = None
         for binding in said["bindings"]:
             vhost.add_binding(records.binding_of(binding)[1])
@@ -66,30 +66,17 @@ class Installation:
     def chunk(self, data: memoryview) -> None:
         if read_ids(data, self._applier.queues):
             return
-        number, entries = read_chunk(data, self._applier.queues, self._routes, self.messages, self._now)
-        self._entries[number] += entries
+        number, rows = read_chunk(data, self._applier.queues, self._routes, self.messages, self._now)
+        self._queues[number].add(rows)
 
     def finish(self) -> None:
         holders = {said["address"]: self._peer(said) for said in self._outline["peers"]}
-        store = self._broker.store
         for vhost in self._outline["vhosts"]:
             for said in vhost["queues"]:
                 if said["home"] is not None:
                     continue
                 queue = self._applier.queues[said["number"]]
-                entries = self._entries.pop(said["number"])
-                leases = said.get("leases", [])
-                by_position = {entry.position: entry for entry in entries} if leases else {}
-                for record in leases:
-                    queue.leases.restore(record, by_position)
-                queue.restore(entries, said["next"])
-                for lease in queue.leases:
-                    queue.leases.save(lease)
-                if store in queue.observers:
-                    store.enqueued(queue, entries)
-                    held = [entry for entry in entries if entry.holder is not None]
-                    if held:
-                        store.acquired(queue, held)
+                self._queues.pop(said["number"]).finish(said["next"], said.get("leases", []))
                 _consumers(queue, said, holders)
                 if self._applier.owners is not None:
                     found = self._applier.owners.of(queue)
@@ -113,17 +100,13 @@ class Installation:
         for each in said["cancelled"]:
             if each["queue"] in self._applier.queues:
                 known[each["number"]] = self._subscriber(peer, each)
-        entries = {
-            number: {entry.position: entry for entry in found} for number, found in self._entries.items()
-        }  # of queues where something is held
-        for number, position, holder_number, got in said["held"]:
-            holder: Holder | None = Getter(peer, holder_number) if got else known.get(holder_number)
+        for queue, number, ranges in shares_of(said):
+            holder: Holder | None = peer.getter if number == GETTER else known.get(number)
             if holder is None:
                 continue
-            peer.held.setdefault(number, {})[position] = holder
-            entry = entries.get(number, {}).get(position)
-            if entry is not None:
-                entry.holder = holder
+            peer.hold(queue, holder, ranges)
+            if queue in self._queues:
+                self._queues[queue].hold(holder, ranges)
         return known
 
     def _subscriber(self, peer: Peer, said: Json) -> Subscriber:

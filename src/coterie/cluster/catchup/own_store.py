@@ -1,13 +1,13 @@
 """What a broker's own store has: loaded at the start, compared with what others have, and gone back to.
 
-While a broker is updated its old store stays as it was (broker/store/generations.py), and in the end the new one takes
+While a broker is updated its old store stays as it was (log/generation.py), and in the end the new one takes
 its place. If nobody is left who could bring the update to its end, and nobody who has everything, the broker goes back
 to what it had: with enough others that is all that was ever promised.
 
 Stores are equal if the same history (chain.py) has made the same content. After a restart of all, brokers with equal
 stores need no update. Two things about a queue are not part of the log, and each broker has its own idea of them: which
 position is the next, as some may have been given that are on nobody's disk, and up to where messages may have been
-delivered. Of both the highest counts.
+delivered. Of both the highest counts; and if nobody can know the latter, all may have been (membership.py).
 """
 
 from __future__ import annotations
@@ -55,28 +55,24 @@ def content(broker: Broker, applier: Applier) -> Content:
     told: list[object] = [outline(broker, applier)]
     marks: dict[int, tuple[int, int]] = {}
     for queue in sorted(_queues(broker), key=lambda queue: queue.incarnation):
-        entries = queue.entries.values()
-        positions = array("Q", [entry.position for entry in entries])
-        sizes = array("Q", [entry.size for entry in entries])
+        rows = [*queue.sizes()]
+        positions, sizes = array("Q", [position for position, _ in rows]), array("Q", [size for _, size in rows])
         told.append([queue.incarnation, len(positions), crc32(positions), crc32(sizes)])
         told.append([None if queue.replica is None else queue.replica.record(queue), queue.leases.records()])
         if queue.window is not None:
             told.append([[crc32(run.ids) for _, run in queue.window.runs()]])
-        ready = [entry for entry in entries if entry.holder is None]  # a lease knows what it was of its own
-        delivered = max((entry.position for entry in ready if entry.redelivered), default=0)
-        marks[queue.incarnation] = queue.next_position, delivered
+        marks[queue.incarnation] = queue.next_position, queue.last_flagged()
     return Content(f"{crc32(json.dumps(told, sort_keys=True, default=str).encode()):08x}", marks)
 
 
-def take_marks(broker: Broker, marks: Marks) -> None:
-    """Those of all that begin with equal stores."""
+def take_marks(broker: Broker, marks: Marks, given: bool) -> None:
+    """Those of all that begin. `given`: whatever is ready may have been given to somebody."""
     for queue in _queues(broker):
+        delivered: int | None = 0
         if queue.incarnation in marks:
             following, delivered = marks[queue.incarnation]
             queue.leap(following)
-            for entry in queue.entries.values():
-                if entry.position <= delivered and entry.holder is None:
-                    entry.redelivered = True
+        queue.flag(None if given else delivered)
 
 
 def _queues(broker: Broker) -> list[Queue]:

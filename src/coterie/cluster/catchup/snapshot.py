@@ -11,18 +11,21 @@ import base64
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.broker import records
 from coterie.broker.arguments import DELIVERIES_MAX
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import positions_in
+from coterie.broker.message_codec import Routes
+from coterie.broker.queue_copy import CopiedMessage, QueueCopy
+from coterie.broker.ranges import Range
 from coterie.broker.seen import Run
 from coterie.broker.switchboard import PREDECLARED
 from coterie.cluster.bodiless import Bodiless
-from coterie.cluster.consumers import Getter, Owner, Peer, Subscriber
-from coterie.cluster.wire import Routes
+from coterie.cluster.consumers import GETTER, Owner, Peer, Subscriber
+from coterie.cluster.wire import RANGES
 from coterie.group.members import Address
 from coterie.runtime.base import Buffer
 
@@ -59,9 +62,7 @@ class Cut(NamedTuple):
     """A broker's state at one place."""
 
     outline: Json
-    queues: list[tuple[int, list[Entry]]]
-    noted: dict[Entry, tuple[bool, int]]
-    """Of those that were ever given to somebody: redelivered, deliveries."""
+    queues: list[tuple[int, QueueCopy]]
     seen: list[tuple[int, Iterator[tuple[bool, Run]]]]
     """Message ids that queues remember, by the number of the queue."""
 
@@ -69,24 +70,19 @@ class Cut(NamedTuple):
 # Cutting.
 
 
-def cut(broker: Broker, applier: Applier) -> Cut:
+def cut(broker: Broker, applier: Applier, version: int) -> Cut:
+    """`version`: of the events that the cluster speaks."""
     queues = [queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()]
     outline: Json = {
         "vhosts": [_vhost(vhost, applier) for vhost in broker.vhosts.values()],
-        "peers": [_peer(peer) for peer in applier.peers.values()],
+        "peers": [_peer(peer, version) for peer in applier.peers.values()],
         "records": broker.kept_records(),
     }
-    entries = [(queue.incarnation, [*queue.entries.values()]) for queue in queues if queue.home is None]
-    noted = {
-        entry: (entry.redelivered, entry.deliveries)
-        for _, found in entries
-        for entry in found
-        if entry.deliveries or entry.redelivered
-    }
+    copies = [(queue.incarnation, QueueCopy(queue)) for queue in queues if queue.home is None]
     seen = [
         (queue.incarnation, queue.window.runs()) for queue in queues if queue.window is not None and queue.home is None
     ]
-    return Cut(outline, entries, noted, seen)
+    return Cut(outline, copies, seen)
 
 
 def _vhost(vhost: Vhost, applier: Applier) -> Json:
@@ -147,16 +143,12 @@ def _key(consumer: object) -> list[object]:
     return [str(consumer.peer.address), consumer.number]
 
 
-def _peer(peer: Peer) -> Json:
-    held: list[object] = []
-    for queue, by_position in peer.held.items():
-        for position, holder in by_position.items():
-            held.append([queue, position, holder.number, isinstance(holder, Getter)])
+def _peer(peer: Peer, version: int) -> Json:
     gone = {
-        holder.number: _subscriber(holder)
-        for by_position in peer.held.values()
-        for holder in by_position.values()
-        if isinstance(holder, Subscriber) and holder.number not in peer.subscribers
+        number: _subscriber(found.holder)
+        for by_holder in peer.held.values()
+        for number, found in by_holder.items()
+        if isinstance(found.holder, Subscriber) and number not in peer.subscribers
     }
     return {
         "address": str(peer.address),
@@ -164,9 +156,35 @@ def _peer(peer: Peer) -> Json:
         "pools": [[pool.number, pool.limit, pool.held] for pool in peer.pools.values()],
         "subscribers": [_subscriber(subscriber) for subscriber in peer.subscribers.values()],
         "cancelled": list(gone.values()),
-        "held": held,
+        **_held(peer, version),
         "unready": sorted(peer.unready),
     }
+
+
+def _held(peer: Peer, version: int) -> Json:
+    """By queue and holder. To brokers that do not know ranges, position by position."""
+    all_held = [
+        (queue, number, held.positions)
+        for queue, by_holder in sorted(peer.held.items())
+        for number, held in sorted(by_holder.items())
+    ]
+    if version >= RANGES:
+        return {"shares": [[queue, number, [*positions.ranges()]] for queue, number, positions in all_held]}
+    return {
+        "held": [
+            [queue, position, number, number == GETTER]
+            for queue, number, positions in all_held
+            for position in positions_in(positions.ranges())
+        ]
+    }
+
+
+def shares_of(said: Json) -> Iterator[tuple[int, int, list[Range]]]:
+    """What a peer holds, as the outline says: queue, the number of the holder, ranges."""
+    for queue, number, ranges in said.get("shares", ()):
+        yield queue, number, [(first, stop) for first, stop in ranges]
+    for queue, position, number, is_getter in said.get("held", ()):
+        yield queue, GETTER if is_getter else number, [(position, position + 1)]
 
 
 def _subscriber(subscriber: Subscriber) -> Json:
@@ -203,9 +221,9 @@ def chunks(found: Cut, now: float) -> Iterator[bytes]:
     """`now`: the time at the cut, for what is left of each message's time. A message that is in several queues is told
     once, and then only where it was told."""
     told: dict[Message, Place] = {}
-    for number, entries in found.queues:
-        for first in range(0, len(entries), CHUNK):
-            yield _chunk(number, entries[first : first + CHUNK], found.noted, told, now)
+    for number, copy in found.queues:
+        for first in range(0, copy.count, CHUNK):
+            yield _chunk(number, copy.rows(first, CHUNK), told, now)
     for number, runs in found.seen:
         while some := [*islice(runs, CHUNK)]:
             yield _CHUNK.pack(number, _SEEN, 0, 0) + _told_ids(some)
@@ -229,19 +247,14 @@ def read_ids(data: memoryview, queues: dict[int, Queue]) -> bool:
     return True
 
 
-def _chunk(
-    number: int, entries: list[Entry], noted: Mapping[Entry, tuple[bool, int]], told: dict[Message, Place], now: float
-) -> bytes:
+def _chunk(number: int, rows: list[CopiedMessage], told: dict[Message, Place], now: float) -> bytes:
     table: list[bytes] = []
     described: list[Buffer] = []
     before: list[bytes] = []
     kinds: dict[tuple[bytes, bytes, int, bool, int], int] = {}
-    for entry in entries:
-        message = entry.message
-        assert message is not None, "a clustered broker keeps its messages in memory"
-        redelivered, deliveries = noted.get(entry, (False, 0))
-        left = math.nan if entry.expires is None else entry.expires - now
-        place = (number, entry.position)
+    for position, message, size, redelivered, deliveries, expires in rows:
+        left = math.nan if expires is None else expires - now
+        place = (number, position)
         elsewhere = told.setdefault(message, place)
         if elsewhere is not place:
             which: int | None = _TOLD
@@ -258,8 +271,8 @@ def _chunk(
                     message.route, message.header,
                 )  # fmt: skip
         given = min(deliveries, DELIVERIES_MAX + 1)  # what is beyond any limit is alike
-        table.append(_ENTRY.pack(entry.position, entry.size, given, left, which, redelivered))
-    head = _CHUNK.pack(number, len(entries), len(kinds), len(before))
+        table.append(_ENTRY.pack(position, size, given, left, which, redelivered))
+    head = _CHUNK.pack(number, len(rows), len(kinds), len(before))
     return b"".join((head, *table, *described, *before))
 
 
@@ -269,7 +282,7 @@ Told = dict[Place, Bodiless]
 
 def read_chunk(
     data: memoryview, queues: dict[int, Queue], routes: Routes, told: Told, now: float
-) -> tuple[int, list[Entry]]:
+) -> tuple[int, list[CopiedMessage]]:
     number, count, kinds_count, before_count = _CHUNK.unpack_from(data)
     queue = queues[number]
     at = _CHUNK.size + count * _ENTRY.size
@@ -284,19 +297,17 @@ def read_chunk(
         at += header_size
         kinds.append((*routes.parts(route), route, header, persistent, priority, None if ttl < 0 else ttl))
     before = _ELSEWHERE.iter_unpack(data[at : at + before_count * _ELSEWHERE.size])
-    entries: list[Entry] = []
+    rows: list[CopiedMessage] = []
     for position, size, deliveries, left, which, redelivered in _ENTRY.iter_unpack(table):
         if which == _TOLD:
             message = told[next(before)]
         else:
             exchange, key, route, header, persistent, priority, life = kinds[which]
             message = told[number, position] = Bodiless(exchange, key, route, header, size, persistent, priority, life)
-        entry = Entry(position, message, queue, size)
-        message.entries += (entry,)
-        entry.redelivered, entry.deliveries = redelivered, deliveries
-        entry.expires = None if math.isnan(left) else now + left
-        entries.append(entry)
-    return number, entries
+        message.comes_to(queue, position)
+        expires = None if math.isnan(left) else now + left
+        rows.append(CopiedMessage(position, message, size, redelivered, deliveries, expires))
+    return number, rows
 
 
 def peer_of(applier: Applier, address: str) -> Peer:

@@ -56,9 +56,9 @@ class UpdateSource:
 
     def begin(self, member: Address) -> None:
         """Cut the state here and now. If it is asked for again, what was cut before is not sent any more."""
-        found = snapshot.cut(self._broker, self._applier)
+        found = snapshot.cut(self._broker, self._applier, self._standing.versions.spoken)
         found.outline.update(self._whereabouts())
-        count = sum(len(entries) for _, entries in found.queues)
+        count = sum(copy.count for _, copy in found.queues)
         log.info("updating a broker", broker=member, messages=count)
         last = self._turn.time.last
         now = self._turn.now() if last is None else last
@@ -74,6 +74,8 @@ class UpdateSource:
             "epoch": standing.progress.epoch,
             "index": standing.progress.index,
             "chain": standing.chain.hex(),
+            "aside": standing.aside.hex(),
+            "claims": standing.divergence.to_json(),
             "kept": standing.kept(self._broker.store.written()),
             "era": standing.era.to_json(),
             "cluster": standing.cluster,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.counters import Counters
 from coterie.broker.specs import EXCHANGE_KINDS
 from coterie.console.api_messages import NUMBERS
@@ -43,6 +43,7 @@ def _stats(*names: str) -> Schema:
 _QUEUE_STATS: Final = (*COUNTED, "deliver_get")
 _OVERALL_STATS: Final = (*_QUEUE_STATS, "confirm", "return_unroutable", "get_empty")
 _LISTENER: Final = answered(node=TEXT, protocol=TEXT, ip_address=TEXT, port=COUNT)
+_PAGE: Final = {"description": TEXT, "path": TEXT, "ip": TEXT, "port": TEXT}
 _PROBLEMS: Final = optional({"type": "object", "additionalProperties": TEXT})
 """Of patterns that an older version took, and that fit nothing now."""
 _LIMITS: Final[Schema] = {"type": "object", "additionalProperties": COUNT}
@@ -58,7 +59,8 @@ NODE_SCHEMAS: Final[dict[str, Schema]] = {
             messages=COUNT, messages_ready=COUNT, messages_unacknowledged=COUNT, message_bytes=COUNT
         ),
         message_stats={"anyOf": [_stats(*_OVERALL_STATS), keyed(dict.fromkeys(COUNTED, COUNT))]},
-        listeners=optional(list_of(_LISTENER)), alarms=optional(list_of(TEXT)),
+        listeners=optional(list_of(_LISTENER)), contexts=optional(list_of(answered(node=TEXT, **_PAGE))),
+        alarms=optional(list_of(TEXT)),
         churn=optional(answered(connections_accepted=COUNT, turned_away=COUNT)),
         held_back=optional(answered(publishing=COUNT, opening=COUNT)),
     ),
@@ -68,6 +70,7 @@ NODE_SCHEMAS: Final[dict[str, Schema]] = {
         message_bytes_ram=COUNT, disk_free=_MAYBE_COUNT, disk_free_alarm=FLAG, fd_used=_MAYBE_COUNT,
         fd_total=_MAYBE_COUNT, sockets_used=COUNT, python_version=TEXT, event_loop_lag=NUMBER, data=_MAYBE_TEXT,
         applications=list_of(answered(name=TEXT, version=TEXT)), listeners=list_of(_LISTENER),
+        contexts=list_of(answered(**_PAGE)),
     ),
     "Security": answered(
         node=TEXT, safe=FLAG, findings=list_of(answered(check=TEXT, severity=TEXT, text=TEXT, mend=TEXT))
@@ -81,6 +84,7 @@ NODE_SCHEMAS: Final[dict[str, Schema]] = {
     "Cluster": answered(
         clustered=FLAG, cluster=_MAYBE_TEXT, node=TEXT, incarnation=nullable(WHOLE), state=TEXT, why=TEXT,
         waits_for=TEXT, epoch=_MAYBE_COUNT, index=_MAYBE_COUNT, disk_index=_MAYBE_COUNT, void_events=_MAYBE_COUNT,
+        shared_index=_MAYBE_COUNT, divergences=_MAYBE_COUNT, kept_stores=list_of(TEXT),
         view=_MAYBE_TEXT, coordinator=_MAYBE_TEXT, dispatch=TEXT, voters=list_of(TEXT), majority=_MAYBE_COUNT,
         members=list_of(
             answered(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from coterie.amqp.properties import Properties
+from coterie.amqp.wire.properties import Properties
 from coterie.broker.leases import ACQUIRE, NAME_MAX, RELEASE, RETIRE, TAKE
 from coterie.broker.passwords import FOREIGN
 from coterie.broker.policy import APPLY_TO
@@ -67,6 +67,7 @@ MOVE: Final = given(destination=TEXT, count=optional(WHOLE_GIVEN))
 USER: Final = given(
     tags=_TAGS, password=optional(TEXT), password_hash=optional(TEXT), hashing_algorithm=optional(ANY)
 )  # fmt: skip
+USERS: Final = given(users=list_of(TEXT))
 PERMISSION: Final = given(configure=TEXT, write=TEXT, read=TEXT)
 TOPICS: Final = given(exchange=TEXT, write=TEXT, read=TEXT)
 LIMIT: Final = given(value=WHOLE_GIVEN)

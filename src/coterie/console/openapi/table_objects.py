@@ -93,6 +93,7 @@ STREAMS: Final[Table] = {
 ACCESS: Final[Table] = {
     ("GET", "/api/users"): listed("Users", "User", ADMINISTRATOR),
     ("GET", "/api/users/without-permissions"): listed("Users who may do nothing", "User", ADMINISTRATOR),
+    ("POST", "/api/users/bulk-delete"): set_to("Delete several users, or none of them", bodies.USERS, ADMINISTRATOR),
     ("GET", USER): shown("A user", "User", ADMINISTRATOR, own=True),
     ("PUT", USER): put("Add or change a user", bodies.USER, ADMINISTRATOR),
     ("DELETE", USER): deleted("Delete a user; its connections end", ADMINISTRATOR),
