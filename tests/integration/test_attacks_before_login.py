@@ -145,7 +145,11 @@ def test_half_sent_bodies_from_some_addresses_keep_no_other_from_logging_in(node
         attackers = [stack.enter_context(dial(node.console, f"127.0.0.{31 + number % 4}")) for number in range(40)]
         for each in attackers:
             each.sendall(head)
-        assert ended(attackers[0])  # for the last ones there was no seat left
+        over: list[socket.socket] = []  # for 8 there was no seat left; which ones, the order tells in which they were read
+        while len(over) < 8:
+            waiting = [each for each in attackers if each not in over]
+            over += select.select(waiting, [], [], 30)[0] or pytest.fail(f"{len(over)} had to make room")
+        assert all(map(ended, over))
         for _ in range(3):
             assert (logged_in(node), known(node)) == (201, 200)
 
@@ -175,8 +179,8 @@ def test_requests_behind_one_that_is_being_answered_are_not_read_without_bound(n
         connection.settimeout(0.5)
         with pytest.raises(TimeoutError):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * (2 << 20))
-    # 48 MiB were offered. Each password that is being checked takes 16 MiB by itself (`passwords.COST`).
-    assert psutil.Process(node.pid).memory_info().rss < before + (40 << 20)
+    # 48 MiB were offered. The password that is being checked, one at a time, takes 16 MiB by itself (`passwords.COST`).
+    assert psutil.Process(node.pid).memory_info().rss < before + (16 << 20) + (16 << 20)
     assert logged_in(node) == 201
 
 
