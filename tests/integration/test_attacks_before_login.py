@@ -145,7 +145,7 @@ def test_half_sent_bodies_from_some_addresses_keep_no_other_from_logging_in(node
         attackers = [stack.enter_context(dial(node.console, f"127.0.0.{31 + number % 4}")) for number in range(40)]
         for each in attackers:
             each.sendall(head)
-        over: list[socket.socket] = []  # for 8 there was no seat left; which ones, the order tells in which they were read
+        over: list[socket.socket] = []  # 8 found no seat left; which ones depends on the order of reading
         while len(over) < 8:
             waiting = [each for each in attackers if each not in over]
             over += select.select(waiting, [], [], 30)[0] or pytest.fail(f"{len(over)} had to make room")
