@@ -34,7 +34,7 @@ BENCH ?=
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-tools demo test unit lint format bench chaos fuzz fuzz-api campaign \
+.PHONY: help setup setup-browser setup-tools demo test unit quick lint format bench chaos fuzz fuzz-api campaign \
 	conformance docs docs-screenshots wheel lock clean
 
 help: ## List the targets
@@ -102,8 +102,13 @@ test: lint setup-browser setup-tools ## Lint, types and every test but the slow 
 	@$(BIN)/pytest -n $$(($(WORKERS) + 1)) --dist loadfile --no-loadscope-reorder tests/spark --ignore $(SESSION_TESTS) -m "$$(cat $(BROWSER_TESTS))"
 	@$(BIN)/pytest -n $(WORKERS) $(SESSION_TESTS)
 
-unit: setup ## The unit tests only: seconds
+unit: setup ## The unit tests only: minutes
 	@$(BIN)/pytest tests/unit -m "not slow and not browser"
+
+# What changed since BASE, or in the last commit: make BASE=main quick
+BASE ?= HEAD
+quick: setup ## Lint, types, unit tests of what changed and a sample of seeds: a first answer in a minute and a half
+	@$(BIN)/python scripts/quick.py --base $(BASE)
 
 lint: setup ## ruff (rules and format), imports that go one way, and mypy, strict
 	@$(BIN)/ruff check .

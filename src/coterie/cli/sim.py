@@ -169,7 +169,8 @@ def _report(total: Campaign, unreached: list[str], must_reach: bool) -> None:
     print(f"violations: {len(total.failures)} in {len(seeds)} runs, seeds {', '.join(map(str, seeds[:20]))}")
     for seed, name, text in total.failures[:SHOWN]:
         print(f"  seed {seed}: {name}: {_last_line(text)}")
-    print(f"look at one: coterie sim replay --profile {total.profile} {seeds[0]} --html run.html")
+    print(f"replay one:    coterie sim replay --profile {total.profile} {seeds[0]} --html run.html")
+    print(f"make it small: coterie sim shrink --profile {total.profile} {seeds[0]} --out plan.json")
 
 
 # replay
