@@ -16,7 +16,7 @@ import pytest
 
 from coterie.errors import CoterieError
 from coterie.runtime.aio import AioRuntime, run
-from coterie.runtime.base import Runtime
+from coterie.runtime.base import Runtime, resolve
 
 
 def with_runtime(scenario: Callable[[AioRuntime], Coroutine[Any, Any, None]]) -> None:
@@ -283,3 +283,20 @@ run(main())
 def test_what_a_password_takes_to_check_is_not_kept() -> None:
     found = subprocess.run([sys.executable, "-c", LOGIN], capture_output=True, text=True, timeout=60, check=True)
     assert int(found.stdout) < 8 << 20
+
+
+def test_a_completion_that_comes_when_whoever_waited_is_gone_is_dropped() -> None:
+    async def scenario(runtime: AioRuntime) -> None:
+        future = asyncio.get_running_loop().create_future()
+
+        async def wait() -> None:
+            await future
+
+        waiting = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        resolve(future, None)
+        assert future.cancelled()
+
+    with_runtime(scenario)

@@ -11,6 +11,7 @@ from coterie.broker.publish import Publish
 from coterie.errors import UserError
 from coterie.site_replication import feed as feeds
 from coterie.site_replication.address import has_password, parse_destinations, with_password
+from coterie.site_replication.client import hint_for
 
 
 def numbers(first: int, last: int) -> list[str]:
@@ -392,3 +393,9 @@ def storm(two: Two, steps: int) -> None:
             two.source.declare(name)
         two.source.publish(f"the last of {name}", key=name)
     two.until_same()
+
+
+@pytest.mark.parametrize("code", [503, 406])
+def test_a_broker_that_cannot_be_followed_is_told_from_one_that_refuses(code: int) -> None:
+    assert "x-replication only" in hint_for(code, "unknown exchange type 'x-replication'")
+    assert "x-replication only" not in hint_for(code, "inequivalent arg 'durable'")

@@ -9,10 +9,11 @@ on without a pause for failure detection, and a majority of those who are left i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coterie.logs import Log
-from coterie.runtime.base import Future, Runtime
+from coterie.runtime.base import Future, Runtime, resolve
 
 if TYPE_CHECKING:
     from coterie.cluster.applier import Applier
@@ -78,7 +79,7 @@ class Drain:
         name = self._standing.us.name
         while not self._cut_off and name in self._standing.voters:
             decided: Future[str] = self._runtime.future()
-            self._forgetting.ask(name, decided.set_result)
+            self._forgetting.ask(name, partial(resolve, decided))
             self.waits_for = why = await decided
             if why:
                 log.warning("this broker cannot leave yet", why=why)
@@ -87,7 +88,7 @@ class Drain:
     async def _in_turn(self) -> None:
         """Until whatever is under way now has come back, and is answered."""
         passed: Future[None] = self._runtime.future()
-        self._proposer.in_turn(lambda: passed.set_result(None))
+        self._proposer.in_turn(lambda: resolve(passed, None))
         while not self._cut_off and not passed.done():
             await self._change()
 

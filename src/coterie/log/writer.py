@@ -21,7 +21,7 @@ from coterie.log.place import Place, Position
 from coterie.log.record import MARK_SIZE, Record, encode_note
 from coterie.log.segments import Segments
 from coterie.logs import Log
-from coterie.runtime.base import Buffer, Timer
+from coterie.runtime.base import Buffer, Timer, resolve
 
 _GARBAGE_MAX: Final = 8
 """Files that cannot be removed, above which a disk that refuses is not given others."""
@@ -460,7 +460,7 @@ class Writer:
 
         def idle() -> None:
             self._busy += 1
-            ready.set_result(None)
+            resolve(ready, None)
 
         self._when_idle.append(idle)
         await ready
@@ -480,7 +480,7 @@ class Writer:
         await self._idle()
         if self._active is not None and not (self._unsynced or self._pending):
             closed = self._runtime.future()
-            self._close_segment(lambda: closed.set_result(None))
+            self._close_segment(lambda: resolve(closed, None))
             await closed
         self.halted = "the log is closed"
         self._busy -= 1

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,7 +48,7 @@ from coterie.oauth.settings import OauthSettings
 from coterie.runtime.aio import AioRuntime, FileTracer, Segments, open_trace
 from coterie.runtime.aio.certificates import CertificateWatch
 from coterie.runtime.aio.tls import Tls
-from coterie.runtime.base import Endpoint, TlsConfig
+from coterie.runtime.base import Endpoint, TlsConfig, resolve
 from coterie.site_replication.links import Links
 from coterie.site_replication.settings import ReplicationSettings
 from coterie.trace import Tracer
@@ -423,7 +424,7 @@ async def _within(what: str, seconds: float, step: Awaitable[None]) -> None:
 def _done(call: Callable[[Callable[[T], None]], None]) -> asyncio.Future[T]:
     """A call with a completion, to be awaited."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    call(lambda result: None if future.done() else future.set_result(result))
+    call(partial(resolve, future))
     return future
 
 

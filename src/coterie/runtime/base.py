@@ -35,6 +35,12 @@ class Future(Awaitable[T], Protocol[T]):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
+def resolve(future: Future[T], result: T) -> None:
+    """For callbacks: whoever waited may be gone by now, as a task that is cancelled cancels what it waits for."""
+    if not future.done():
+        future.set_result(result)
+
+
 class Endpoint(NamedTuple):
     """Where a socket is bound or reached."""
 

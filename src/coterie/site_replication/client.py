@@ -24,6 +24,7 @@ from coterie.amqp.wire.codes import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
     NOT_ALLOWED,
+    PRECONDITION_FAILED,
     PROTOCOL_HEADER,
 )
 from coterie.amqp.wire.methods import METHODS, decode
@@ -57,13 +58,21 @@ _HINTS: Final = {
     ACCESS_REFUSED: "check user and password of replication.to, and what the user may there: it needs the tag "
     f"{REPLICATOR}, and configure and write for the exchange {EXCHANGE}",
     NOT_ALLOWED: "check the vhost of replication.to, and whether the user has permissions there",
-    COMMAND_INVALID: "queues can be replicated to Coterie brokers that know the exchange type x-replication only",
 }
+_NO_SUCH_TYPE: Final = "queues can be replicated to Coterie brokers that know the exchange type x-replication only"
 
 _TRUST: Final = (
     "replication.tls_ca must have signed the other side's certificate, which must be for the host that replication.to "
     "names; and its listen.tls_ca that of replication.tls_cert, if it asks for one"
 )
+
+
+def hint_for(code: int, text: str) -> str:
+    """What to do about that answer; nothing: it speaks for itself. RabbitMQ says 503 of an unknown exchange type, and
+    406 since 3.13.3."""
+    if code in (COMMAND_INVALID, PRECONDITION_FAILED) and "unknown exchange type" in text:
+        return _NO_SUCH_TYPE
+    return _HINTS.get(code, "")
 
 
 class Unreachable(CoterieError):
@@ -329,11 +338,8 @@ class Client(StreamHandler):
             self._expected.popleft()[1](arguments)
 
     def _told_to_go(self, code: int, text: str) -> None:
-        hint = _HINTS.get(code, "")
-        if code == CONNECTION_FORCED or not hint:
-            self.fail(f"the other side says: {text}")
-        else:
-            self.fail(f"the other side says: {text.rstrip('.')}: {hint}")
+        hint = "" if code == CONNECTION_FORCED else hint_for(code, text)
+        self.fail(f"the other side says: {text.rstrip('.')}: {hint}" if hint else f"the other side says: {text}")
 
     def _settled(self, tag: int, multiple: bool, taken: bool) -> None:
         first = self._published - len(self._unconfirmed) + 1

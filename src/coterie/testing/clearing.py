@@ -11,6 +11,7 @@ from coterie.broker.broker import DEFAULT_VHOST
 from coterie.broker.switchboard import PREDECLARED
 from coterie.broker.vhost import Vhost
 from coterie.node.node import Node
+from coterie.runtime.base import resolve
 
 T = TypeVar("T")
 BUILT_IN: Final = frozenset(spec.name for spec in PREDECLARED)
@@ -19,7 +20,7 @@ BUILT_IN: Final = frozenset(spec.name for spec in PREDECLARED)
 def asked(call: Callable[[Callable[[T], None]], object]) -> asyncio.Future[T]:
     """A call with a completion, to be awaited."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    call(lambda result: None if future.done() else future.set_result(result))
+    call(partial(resolve, future))
     return future
 
 

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import json
 from array import array
+from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from coterie.cluster.catchup.snapshot import outline
 from coterie.cluster.membership import Content, Marks
 from coterie.logs import Log
+from coterie.runtime.base import resolve
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -46,7 +48,7 @@ async def load_messages(runtime: Runtime, broker: Broker) -> bool:
 
 def _loaded(runtime: Runtime, queue: Queue) -> Future[Exception | None]:
     future: Future[Exception | None] = runtime.future()
-    queue.pager.bring_all(future.set_result)
+    queue.pager.bring_all(partial(resolve, future))
     return future
 
 

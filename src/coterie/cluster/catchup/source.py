@@ -14,7 +14,7 @@ from coterie.cluster.catchup import snapshot
 from coterie.group.channel import ChannelClosed
 from coterie.group.members import Address
 from coterie.logs import Log
-from coterie.runtime.base import Future, Runtime
+from coterie.runtime.base import Future, Runtime, resolve
 
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
@@ -114,11 +114,11 @@ class UpdateSource:
     def _others(self) -> Future[None]:
         """Let others have their turn."""
         future: Future[None] = self._runtime.future()
-        self._runtime.call_soon(future.set_result, None)
+        self._runtime.call_soon(resolve, future, None)
         return future
 
     def _on_disk(self) -> Future[None]:
         """The other one gives up what it has: so first see to it that what we have is safe."""
         store, future = self._broker.store, self._runtime.future()
-        store.when_synced(store.written(), lambda: future.set_result(None))
+        store.when_synced(store.written(), lambda: resolve(future, None))
         return future

@@ -12,6 +12,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from coterie.runtime.aio import failures
 from coterie.runtime.aio.files import Folder, Write
 from coterie.runtime.aio.ring import Ring
 from coterie.runtime.aio.workers import Workers
-from coterie.runtime.base import Buffer, Disk
+from coterie.runtime.base import Buffer, Disk, resolve
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ class FolderDisk(Disk):
         """Do what was asked for, then close every file. Later calls get a DiskError."""
         if not self._closed:
             idle = self._loop.create_future()
-            self._do((), lambda _: self._folder.close(), idle.set_result, after_all=True)
+            self._do((), lambda _: self._folder.close(), partial(resolve, idle), after_all=True)
             self._closed = True
             await idle
             self._threads.close()
