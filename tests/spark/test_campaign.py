@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEEDS = 12
+LONG = 48
+"""Seeds of a campaign in which something can be met in the middle of its runs, on a busy machine too."""
 MUTATION = "nakack-delivers-duplicates"
 LIMIT = 240.0
 """Seconds that a campaign in a process of its own may take, on a busy machine."""
@@ -254,7 +256,7 @@ def test_an_interrupted_campaign_goes_on_as_if_it_had_not_been(
 
 
 def test_a_campaign_survives_the_death_of_the_processes_that_run_it(
-    spark: SparkSession, plain: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for idle in runners():  # left by other campaigns
         idle.kill()
@@ -275,13 +277,13 @@ def test_a_campaign_survives_the_death_of_the_processes_that_run_it(
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        answer = run(capsys, words(tmp_path / "c"))
+        answer = run(capsys, words(tmp_path / "c", seeds=LONG))
     finally:
         over.set()
         killer.join()
     assert len(killed) == 2
-    assert counts(answer) == counts(plain.to_json())
-    assert seeds_in(tmp_path / "c") == list(range(SEEDS))
+    assert counts(answer) == counts(campaign("channel", range(LONG), jobs=2).to_json())
+    assert seeds_in(tmp_path / "c") == list(range(LONG))
 
 
 def test_a_run_that_does_not_end_is_a_failing_seed_and_holds_up_nobody(

@@ -234,7 +234,7 @@ def test_the_traces_of_real_processes_stream_clean_down_to_what_a_killed_one_lef
         until(lambda: not list(folder.rglob(".*.jsonl")), "what cy was writing when it was killed is taken over")
         until(lambda: stream.seen.lines >= told["events"], "all of it is read")
     outcome = stream.outcome()
-    assert stream.adopted == 1
+    assert stream.adopted in (0, 1)  # none: it was killed before the first line of a segment, and an empty one goes
     assert outcome.violations == 0
     assert (outcome.runs, outcome.late, outcome.ignored) == (1, 0, 0)
     assert outcome.events == told["events"]

@@ -212,6 +212,18 @@ def test_what_a_killed_node_left_is_read_where_it_is_and_adopted_when_it_is_old(
     assert hidden(tmp_path) == []
 
 
+def test_what_was_killed_before_the_first_line_of_a_segment_leaves_nothing_behind(tmp_path: Path) -> None:
+    trace = segments_in(tmp_path, Segments(1000))
+    trace.emit("start")
+    trace.flush()
+    (left,) = hidden(tmp_path)
+    trace.close()
+    left.touch()
+    assert adopt(tmp_path, age=0) == []
+    assert hidden(tmp_path) == []
+    assert numbers(seen(tmp_path)) == [0]
+
+
 def test_what_a_node_still_writes_is_not_adopted_nor_are_files_of_others(tmp_path: Path) -> None:
     trace = segments_in(tmp_path, Segments(1000))
     trace.emit("start")
