@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from log_rig import LOG_ID, Host, content
+from store_rig import TroubledDisk
 
 from coterie.errors import DiskError
 from coterie.log.errors import Foreign, LogHalted, UnknownVersion
@@ -269,6 +270,23 @@ def test_a_full_disk_does_not_keep_the_log_from_opening() -> None:
     host.sync()
     host.crash()
     assert [record.place for record in host.owner.records.values()][-1] == told[0].place
+
+
+def test_what_an_interrupted_start_has_written_again_is_no_part_of_what_the_next_one_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = Host()
+    told = host.fill(4)
+    host.sync()
+    host.put("0000000002-0000000002.0.seg.tmp", b"of an earlier start")
+    refusals = iter([True])
+    monkeypatch.setattr(TroubledDisk, "remove_fails", staticmethod(lambda name: next(refusals, False)))
+    host.crash()
+    assert next(refusals, None) is None
+    bodies = {record.place: b"".join(record.bodies) for record in told}
+    assert host.bodies(bodies) == bodies
+    host.crash()
+    assert host.bodies(bodies) == bodies
 
 
 def test_what_is_not_known_to_be_synced_is_written_again() -> None:

@@ -87,6 +87,22 @@ def test_a_snapshot_never_passes_what_is_committed_and_synced() -> None:
         host.do(host.log.snapshot(Place(1, 5), Place(1, 4), []))
 
 
+def test_what_is_left_of_a_snapshot_is_not_removed_when_it_is_written_anew() -> None:
+    host = Host()
+    host.fill(1)
+    host.sync()
+    name = "0000000000000000001.snap.tmp"
+    host.put(name, b"half")
+    refusals = iter([True])
+    host.disk.remove_fails = lambda name: next(refusals, False)
+    host.log.segments.folder.discard([name], retry=0.02)
+    host.run(0.01)
+    assert name in host.files
+    host.snapshot([(1, b"." * 100)] * 200)  # takes longer than the pause before the next try
+    host.crash()
+    assert host.owner.state == {1: b"." * 20_000}
+
+
 def test_a_snapshot_is_written_in_slices() -> None:
     host = Host()
     host.fill(1)

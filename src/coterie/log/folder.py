@@ -130,13 +130,22 @@ class Folder:
     def garbage(self) -> Sequence[str]:
         return self._garbage
 
+    async def make_way(self, name: str) -> None:
+        """For a file of this name, which is about to be written: there is none, and what is left of an earlier one is
+        not removed later either. Raises DiskError."""
+        if name in self._garbage:
+            self._garbage.remove(name)
+        await self.remove(name)
+
     async def _remove_garbage(self, retry: float) -> None:
         while self._garbage:
+            name = self._garbage[0]
             try:
-                await self.remove(self._garbage[0])
-                del self._garbage[0]
+                await self.remove(name)
+                if self._garbage and self._garbage[0] == name:  # nobody wants to write it meanwhile
+                    del self._garbage[0]
             except DiskError as error:
-                log.warning("cannot remove a file of the log; trying again", file=self._garbage[0], error=error)
+                log.warning("cannot remove a file of the log; trying again", file=name, error=error)
                 await self.rest(retry)
         self._removing = False
 

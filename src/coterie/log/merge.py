@@ -152,7 +152,7 @@ class Merger:
         header = Header(self._writer.log_id, name.number, name.last, first.first, last.last, first.before, mark)
         new = Segment(name, mark, first.before, last.last, 0, Table(), merged=True)
         file = f"{name}{TEMPORARY}"
-        await self._folder.remove(file)
+        await self._folder.make_way(file)
         try:
             await self._copy(old, new, file, header.encode())
             await self._folder.sync(file)

@@ -259,6 +259,7 @@ class Recovery:
         new.file_size = new.size + sum(map(len, footer))
         temporary = new.file + TEMPORARY
         try:
+            await self._folder.make_way(temporary)  # an earlier start may have come as far as this
             await self._folder.append(temporary, buffers + footer)
             await self._folder.sync(temporary)
             await self._folder.replace(temporary, new.file)

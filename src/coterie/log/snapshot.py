@@ -70,7 +70,7 @@ class Snapshots:
         name = snapshot_name(position.ordinal)
         temporary = name + TEMPORARY
         try:
-            await self._folder.remove(temporary)
+            await self._folder.make_way(temporary)
             await self._write(temporary, position, pieces)
             await self._folder.sync(temporary)
             if not valid():

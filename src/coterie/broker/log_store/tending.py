@@ -7,7 +7,7 @@ snapshot only live messages count, so merges follow snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -110,13 +110,14 @@ class Tender:
                 await self._log.segments.folder.rest(self._settings.retry_interval)
 
     async def last_snapshot(self) -> None:
-        """At a proper end. Raises DiskError."""
-        self._stopped = False
-        await self.snapshot()
-        self._stopped = True
+        """At a proper end, when nothing else is done any more. Raises DiskError."""
+        await self._snapshot()
 
     async def snapshot(self) -> bool:
         """Whether there is another one now. Raises DiskError."""
+        return await self._snapshot(lambda: not self._stopped)
+
+    async def _snapshot(self, wanted: Callable[[], bool] = lambda: True) -> bool:
         writer, snapshots = self._log.writer, self._log.snapshots
         position, pieces = writer.last, self._index.pieces()
         if position.ordinal <= max(snapshots.kept, default=0) or writer.halted:
@@ -126,7 +127,7 @@ class Tender:
         self._synced = self._runtime.future()
         writer.when_synced(position.place, self._told)
         await self._synced
-        if self._stopped:
+        if not wanted():
             return False
         size = 0
 
