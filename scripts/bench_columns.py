@@ -28,7 +28,6 @@ from coterie.broker.columns.frames import ConsumerFrames
 from coterie.broker.columns.intake import Intake
 from coterie.broker.columns.routes import KnownRoutes
 from coterie.broker.delivery import Delivery
-from coterie.broker.entry import Entry
 from coterie.broker.message import Message
 from coterie.broker.message_codec import Routes, decode_messages
 from coterie.broker.publish import Routed
@@ -154,9 +153,9 @@ class Objects:
         self.writer = Frames(1, FRAME_MAX)
         self.heads: dict[bytes, bytes] = {}
         self.data = b"".join(self.build())
-        entries = [entry for some in self.follow() for entry in some]
+        found = [message for some in self.follow() for message in some]
         order = {body: at for at, body in enumerate(body for _, _, bodies in case.series for body in bodies)}
-        self.entries = sorted(entries, key=lambda entry: order[cast(Message, entry.message).body])
+        self.messages = sorted(found, key=lambda message: order[message.body])
 
     def build(self) -> list[Buffer]:
         feed(self.case, cast(Publish, self.inbound))
@@ -173,22 +172,19 @@ class Objects:
         self.kind = wire.encode_publish(routed, out)
         return out
 
-    def follow(self) -> list[list[Entry]]:
+    def follow(self) -> list[list[Message]]:
         data = memoryview(self.data)
         if self.kind is wire.Kind.PUBLISH:
             number, at = wire.read_queue(data, 0)
             found = [(number, decode_messages(data, at, len(data), self.routes))]
         else:
             found = wire.decode_fanout(data, 0, self.routes)
-        queues = {queue.incarnation: queue for queue in self.queues.values()}
-        return [
-            [Entry(at, each, queues[number], len(each.body)) for at, each in enumerate(messages)]
-            for number, messages in found
-        ]
+        return [messages for _, messages in found]
 
     def frames(self) -> bytes:
         out: list[bytes] = []
-        self.writer.deliver("consumer", self.heads, 1, Delivery.of(cast(Queue, None), None, self.entries), out)
+        delivery = Delivery(cast(Queue, None), None, [(0, len(self.messages))], self.messages)
+        self.writer.deliver("consumer", self.heads, 1, delivery, out)
         return b"".join(out)
 
 

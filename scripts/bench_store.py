@@ -24,10 +24,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from coterie.amqp.wire.properties import Properties
-from coterie.broker.entry import Entry
 from coterie.broker.log_store import LogStore
 from coterie.broker.message import make_message
-from coterie.broker.observer import Reason
+from coterie.broker.observer import Arrived, Reason
 from coterie.runtime.aio import AioRuntime, run
 
 
@@ -59,25 +58,25 @@ async def write(args: argparse.Namespace) -> dict[str, float]:
     properties, body = Properties(delivery_mode=2), b"x" * args.size
     spent = gone = 0.0
     drop = args.messages // 10
-    kept: list[Entry] = []
+    kept: list[tuple[int, int]] = []
     gc.collect()
     before, size = resident(), 0
     for _ in range(args.messages // args.events):
         messages = [make_message("", "q", body, properties) for _ in range(args.events)]
-        entries = [Entry(line.next_position + n, m, line, args.size) for n, m in enumerate(messages)]
+        arrived = Arrived(line.next_position, messages)
         line.next_position += args.events
         began = time.process_time()
-        store.enqueued(line, entries)
+        store.enqueued(line, arrived)
         await outcome(partial(store.when_synced, store.written()))
         spent += time.process_time() - began
-        if len(kept) < drop:
-            kept += entries
-        del messages, entries
+        if len(kept) * args.events < drop:
+            kept.append((arrived.first, arrived.stop))
+        del messages, arrived
     gc.collect()
     size = resident() - before
-    for at in range(0, len(kept), args.events):
+    for gone_now in kept:
         began = time.process_time()
-        store.dequeued(line, kept[at : at + args.events], Reason.ACCEPTED)
+        store.dequeued(line, [gone_now], Reason.ACCEPTED)
         await asyncio.sleep(0)
         gone += time.process_time() - began
     await outcome(lambda done: store.when_synced(store.written(), done))
@@ -85,7 +84,8 @@ async def write(args: argparse.Namespace) -> dict[str, float]:
         await outcome(store.close)
     await runtime.close()
     return {
-        "write_us": 1e6 * spent / args.messages, "ack_us": 1e6 * gone / len(kept), "bytes_each": size / args.messages,
+        "write_us": 1e6 * spent / args.messages, "ack_us": 1e6 * gone / (len(kept) * args.events),
+        "bytes_each": size / args.messages,
     }  # fmt: skip
 
 

@@ -12,23 +12,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from queue_view import Seen, in_order, seen
 
 from coterie.amqp.wire.properties import Properties
 from coterie.amqp.wire.tables import Table
 from coterie.broker.broker import Broker
 from coterie.broker.cluster import Cluster
 from coterie.broker.consumer import Consumer, Sink
-from coterie.broker.delivery import Delivery, HeldRanges, ranges_of
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import Delivery, HeldRanges, count_of, positions_in, ranges_of
 from coterie.broker.message import Message, make_message
-from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.observer import Arrived, Mark, QueueObserver, Reason
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
 from coterie.broker.ranges import Range
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.specs import Binding, Destination, ExchangeSpec, QueueSpec
-from coterie.broker.storage import Record, Recovered, RecoveredEntry, Store
+from coterie.broker.storage import Loaded, Record, Recovered, RecoveredMessage, Store
 from coterie.broker.vhost import Vhost
 from coterie.errors import DiskError, ProtocolError
 from coterie.sim.clock import World
@@ -36,12 +38,12 @@ from coterie.sim.network import Fabric
 from coterie.sim.node import Node
 
 
-def text(entry: Entry) -> str:
+def text(entry: Seen) -> str:
     assert entry.message is not None
     return entry.message.body.decode()
 
 
-def held_of(entries: Sequence[Entry]) -> list[HeldRanges]:
+def held_of(entries: Sequence[Seen]) -> list[HeldRanges]:
     """As their holders settle them."""
     found: dict[tuple[Queue, object], list[int]] = {}
     for entry in entries:
@@ -59,9 +61,9 @@ class Client(Sink):
     def __init__(self, queue: Queue, prefetch: int) -> None:
         self.queue = queue
         self.prefetch = prefetch
-        self.held: dict[str, Entry] = {}
+        self.held: dict[str, Seen] = {}
         """What it has to answer for, by body."""
-        self.seen: list[Entry] = []
+        self.seen: list[Seen] = []
         self.flags: list[bool] = []
         self.cancellations = 0
         self.consumer: Consumer
@@ -73,7 +75,7 @@ class Client(Sink):
         assert 0 < delivery.count <= self.room(consumer)
         assert delivery.holder is consumer
         for position, message, redelivered in delivery.rows():
-            entry = self.queue.entries[position]
+            entry = Seen(self.queue, position)
             assert entry.holder is consumer
             assert (entry.message, entry.redelivered) == (message, redelivered)
             self.flags.append(redelivered)
@@ -94,7 +96,7 @@ class Client(Sink):
         flags, self.flags = self.flags, []
         return flags
 
-    def take(self, bodies: Sequence[str]) -> list[Entry]:
+    def take(self, bodies: Sequence[str]) -> list[Seen]:
         entries = [self.held.pop(body) for body in bodies or list(self.held)]
         self.queue.wake(self.consumer)
         return entries
@@ -131,17 +133,17 @@ class Diary(QueueObserver):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self._write("enqueued", entries)
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
+        self._write("enqueued", [(arrived.first, arrived.stop)])
 
-    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self._write("acquired", entries)
+    def acquired(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        self._write("acquired", ranges)
 
-    def released(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self._write("released", entries)
+    def released(self, queue: Queue, ranges: Sequence[Range]) -> None:
+        self._write("released", ranges)
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
-        self._write(f"dequeued {reason.value}", entries)
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
+        self._write(f"dequeued {reason.value}", ranges)
 
     def consumers_changed(self, queue: Queue) -> None:
         self.lines.append(f"consumers {len(queue.consumers)}")
@@ -149,13 +151,30 @@ class Diary(QueueObserver):
     def deleted(self, queue: Queue) -> None:
         self.lines.append("deleted")
 
-    def _write(self, what: str, entries: Sequence[Entry]) -> None:
-        self.lines.append(f"{what} {','.join(str(entry.position) for entry in entries)}")
+    def _write(self, what: str, ranges: Sequence[Range]) -> None:
+        self.lines.append(f"{what} {','.join(map(str, positions_in(ranges)))}")
 
     def read(self) -> list[str]:
         """What came since the last look."""
         lines, self.lines = self.lines, []
         return lines
+
+
+Key = tuple[str, str, int]
+
+
+@dataclass
+class Kept:
+    """A message on a shelf."""
+
+    place: int
+    size: int
+    mark: Mark
+    given: bool = False
+    """Somebody may have seen it."""
+
+    def found(self, position: int) -> RecoveredMessage:
+        return RecoveredMessage(position, None, self.given, self.size, None, self.mark)
 
 
 class Shelf(Store):
@@ -164,9 +183,10 @@ class Shelf(Store):
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
-        self.kept: dict[tuple[str, str, int], dict[int, Entry]] = {}
-        self.next: dict[tuple[str, str, int], int] = {}
+        self.kept: dict[Key, dict[int, Kept]] = {}
+        self.next: dict[Key, int] = {}
         self.contents: dict[int, Message] = {}
+        """By place."""
         self.starts = 0
         self.at_once = False
         """Everything is durable when it is written."""
@@ -176,12 +196,13 @@ class Shelf(Store):
         """What is said of a load that fails."""
         self._written = self._synced = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        self._loads: list[tuple[Sequence[Entry], Callable[[Exception | None], None]]] = []
+        self._loads: list[tuple[Key, Sequence[Range], Loaded]] = []
 
     def recover(self, done: Callable[[Recovered | Exception], None]) -> None:
         self.starts += 1
-        queues: dict[tuple[str, str, int], tuple[int, Sequence[RecoveredEntry]]] = {
-            key: (self.next[key], [_found(entry) for entry in kept.values()]) for key, kept in self.kept.items()
+        queues: dict[Key, tuple[int, Sequence[RecoveredMessage]]] = {
+            key: (self.next[key], [each.found(position) for position, each in kept.items()])
+            for key, kept in self.kept.items()
         }
         done(Recovered(dict(self.records), queues, incarnation=self.starts))
 
@@ -192,24 +213,32 @@ class Shelf(Store):
         else:
             self.records[kind, key] = json.loads(json.dumps(value))
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        key = queue.vhost.name, queue.name, queue.incarnation
-        for entry in entries:
-            assert entry.message is not None
-            if entry.message.persistent:
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
+        key = _key(queue)
+        for at, message in enumerate(arrived.messages):
+            if message.persistent:
                 self._written += 1
-                entry.stored = self._written
-                self.contents[entry.stored] = entry.message
-                self.kept.setdefault(key, {})[entry.position] = entry
+                mark = None if arrived.marks is None else arrived.marks[at]
+                self.contents[self._written] = message
+                self.kept.setdefault(key, {})[arrived.first + at] = Kept(self._written, len(message.body), mark)
         self.next[key] = queue.next_position
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
-        kept = self.kept.get((queue.vhost.name, queue.name, queue.incarnation), {})
-        for entry in entries:
-            if entry.stored:
+    def acquired(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        self.flagged(queue, ranges)
+
+    def flagged(self, queue: Queue, ranges: Sequence[Range]) -> None:
+        kept = self.kept.get(_key(queue), {})
+        for position in positions_in(ranges):
+            if position in kept:
+                kept[position].given = True
+
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
+        kept = self.kept.get(_key(queue), {})
+        for position in positions_in(ranges):
+            each = kept.pop(position, None)
+            if each is not None:
                 self._written += 1
-                del kept[entry.position]
-                self.contents.pop(entry.stored, None)
+                self.contents.pop(each.place, None)
 
     def deleted(self, queue: Queue) -> None:
         key = queue.vhost.name, queue.name, queue.incarnation
@@ -241,33 +270,36 @@ class Shelf(Store):
         for upto, done in waiting:
             self.when_synced(upto, done)
 
-    def load(self, entries: Sequence[Entry], done: Callable[[Exception | None], None]) -> None:
-        self._loads.append((entries, done))
+    def load(self, queue: Queue, ranges: Sequence[Range], done: Loaded) -> None:
+        self._loads.append((_key(queue), [*ranges], done))
 
     def serve(self) -> int:
         """Bring what was asked for; how many loads that were."""
         loads, self._loads = self._loads, []
-        for entries, done in loads:
-            for entry in entries:
-                if not self.broken:
-                    entry.message = self.contents.get(entry.stored)
-            done(self.error if any(entry.message is None for entry in entries) else None)
+        for key, ranges, done in loads:
+            kept = {} if self.broken else self.kept.get(key, {})
+            found: dict[int, Message] = {}
+            for position in positions_in(ranges):
+                message = self.contents.get(kept[position].place) if position in kept else None
+                if message is not None:
+                    found[position] = message
+            done(found, None if len(found) == count_of(ranges) else self.error)
         return len(loads)
 
-    def page_out(self, entries: Sequence[Entry]) -> int:
-        out = [entry for entry in entries if entry.stored and entry.stored <= self.synced()]
-        for entry in out:
-            entry.message = None
-        return len(out)
+    def on_disk(self, queue: Queue, ranges: Sequence[Range]) -> list[Range]:
+        kept = self.kept.get(_key(queue), {})
+        return ranges_of([at for at in positions_in(ranges) if at in kept and kept[at].place <= self.synced()])
+
+    def place(self, queue: Queue, position: int) -> int:
+        return self.kept[_key(queue)][position].place
 
     def close(self, done: Callable[[], None]) -> None:
         self.sync()
         done()
 
 
-def _found(entry: Entry) -> RecoveredEntry:
-    seen = entry.redelivered or entry.deliveries > 0
-    return RecoveredEntry(entry.position, None, seen, entry.size, entry.stored, None, entry.mark)
+def _key(queue: Queue) -> Key:
+    return queue.vhost.name, queue.name, queue.incarnation
 
 
 class Rig:
@@ -360,13 +392,15 @@ class Rig:
         self.ask(lambda done: self.vhost.consume(client.consumer, done))
         return client
 
-    def get(self, name: str = "q", no_ack: bool = False, holder: object = "somebody") -> Entry | None:
-        entries = dict(self.vhost.queues[name].entries)
+    def get(self, name: str = "q", no_ack: bool = False, holder: object = "somebody") -> Seen | None:
+        entries = seen(self.vhost.queues[name])
         got = self.ask(lambda done: self.vhost.get(name, holder, no_ack, done))
         if got is None:
             return None
         (position,) = got.delivery.positions()
-        return entries[position]
+        entry = entries[position]
+        entry.given_again = bool(got.delivery.flagged)
+        return entry
 
     def watch(self, queue: Queue) -> Diary:
         diary = Diary()
@@ -376,9 +410,9 @@ class Rig:
 
 def bodies(queue: Queue) -> list[str]:
     """The ready messages of a queue, as consumers would get them."""
-    return [text(entry) for entry in queue.in_order()]
+    return [text(entry) for entry in in_order(queue)]
 
 
-def headers(entry: Entry) -> Table:
+def headers(entry: Seen) -> Table:
     assert entry.message is not None
     return entry.message.properties().headers or {}

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from queue_view import seen
+
 from coterie.amqp.wire.properties import Properties
 from coterie.amqp.wire.tables import Table
 from coterie.broker.broker import Broker
@@ -226,7 +228,7 @@ class Host:
     def content(self, name: str = "q") -> list[tuple[int, str, str, bool]]:
         """What is in a queue: position, body, who holds it, redelivered."""
         found = []
-        for entry in self.queue(name).entries.values():
+        for entry in seen(self.queue(name)).values():
             assert entry.message is not None
             holder = entry.holder
             if isinstance(holder, Lease):

@@ -7,21 +7,20 @@ from typing import Any
 from zlib import crc32
 
 from cluster_rig import Host
+from queue_view import Seen, seen
 
 from coterie.broker import records
-from coterie.broker.entry import Entry
 from coterie.broker.leases import Lease
 from coterie.broker.log_store import LogStore
 from coterie.broker.queue import Queue
-from coterie.broker.queue_last_value import LastValueQueue
-from coterie.broker.queue_ring import RingQueue
+from coterie.broker.state.queue_state import QueueState
 from coterie.broker.vhost import Vhost
 from coterie.cluster.consumers import Getter, Peer, Subscriber
 
 Json = dict[str, Any]
 
 
-def holder_of(entry: Entry) -> str:
+def holder_of(entry: Seen) -> str:
     holder = entry.holder
     if isinstance(holder, (Subscriber, Getter)):
         return f"{type(holder).__name__} {holder.number} of {holder.peer.address}"
@@ -32,7 +31,17 @@ def subscriber(found: Subscriber) -> Json:
     pool = found.pool
     return {
         "number": found.number, "held": found.held, "limit": found.limit, "hungry": found.hungry,
-        "active": found.active, "offered": found.offered, "pool": None if pool is None else pool.number,
+        "active": found.active, "pool": None if pool is None else pool.number,
+    }  # fmt: skip
+
+
+def table_state(state: QueueState) -> Json:
+    """What follows from what is in the queue, and must fit that."""
+    return {
+        "ready": [*state.ready.ranges()], "loose": [*state.loose.ranges()],
+        "lanes": {priority: [*lane.ranges()] for priority, lane in state.lanes.items()},
+        "newest": sorted(state.last_values.newest.items()), "keys": sorted(state.last_values.keys.items()),
+        "held": [state.held_count, state.held_bytes], "caps": repr(state.caps),
     }  # fmt: skip
 
 
@@ -41,22 +50,21 @@ def queue_state(queue: Queue) -> Json:
         "number": queue.incarnation, "deleted": queue.deleted, "ready": queue.ready, "bytes": queue.bytes,
         "ready_bytes": queue.ready_bytes, "next": queue.next_position, "limits": repr(queue.limits),
         "policy": [queue.policy, queue.operator_policy], "home": [queue.home, queue.elsewhere],
-        "entries": [
+        "messages": [
             [
-                entry.position, entry.message and crc32(entry.message.body), holder_of(entry), entry.redelivered,
-                entry.deliveries, entry.mark, entry.expires, entry.stored,
+                each.position, each.message and crc32(each.message.body), holder_of(each), each.redelivered,
+                each.deliveries, each.size, each.expires,
             ]
-            for entry in queue.entries.values()
+            for each in seen(queue).values()
         ],
-        "lanes": [[entry.position for entry in lane if entry.holder is None] for lane in queue.lanes.lanes() if lane],
+        "table": table_state(queue.table.state),
         "consumers": [subscriber(each) for each in queue.consumers if isinstance(each, Subscriber)],
         "turns": [each.tag for each in queue.rotation.turns()], "hungry": queue.rotation.hungry,
         "leases": queue.leases.records(), "leased": [queue.leases.count, queue.leases.bytes],
         "replica": None if queue.replica is None else queue.replica.record(queue),
-        "counters": queue.counters.as_dict(), "mortal": bool(queue.entries) and queue.expiry.mortal,
-        "dispatcher": [queue.dispatcher._scheduled, queue.dispatcher._offered, queue.dispatcher._busy],
+        "counters": queue.counters.as_dict(), "mortal": queue.count > 0 and queue.expiry.mortal,
+        "dispatcher": [queue.dispatcher._scheduled, queue.dispatcher._busy],
     }  # fmt: skip
-    found["lanes"] = [lane for lane in found["lanes"] if lane]
     if queue.window is not None:
         window = queue.window
         found["window"] = [[persistent, *run] for persistent, run in window.runs()]
@@ -64,10 +72,6 @@ def queue_state(queue: Queue) -> Json:
         found["wall"] = window._wall
         if window._pages is not None:
             found["pages"] = [[*window._pages._pages], [*window._pages._open], window._pages._slots]
-    if isinstance(queue, LastValueQueue):
-        found["newest"] = sorted((key, entry.position) for key, entry in queue._newest.items())
-    if isinstance(queue, RingQueue) and not queue._stale:
-        found["order"] = [entry.position for entry in queue._order if queue.entries.get(entry.position) is entry]
     return found
 
 
@@ -152,7 +156,8 @@ def shared(host: Host) -> Json:
             if queue["home"][0] is not None:
                 queue.clear()
             else:
-                queue["entries"] = [each[:-2] for each in queue["entries"]]
+                queue["messages"] = [each[:-1] for each in queue["messages"]]
+                del queue["table"]["caps"]
         del vhost["gone"]
     for peer in found["peers"].values():
         del peer["unready"], peer["owners"]  # of its own connections a broker knows before the log does

@@ -11,11 +11,11 @@ from typing import Any
 
 from broker_rig import Rig, headers, text
 from queue_state_model import Item
+from queue_view import Seen, in_order, seen, those
 
 from coterie.amqp.wire.properties import Properties
 from coterie.broker.cluster import NullCluster
 from coterie.broker.delivery import Delivery, ranges_of
-from coterie.broker.entry import Entry
 from coterie.broker.leases import LeaseStep
 from coterie.broker.limits import Limits
 from coterie.broker.message import make_message
@@ -99,7 +99,7 @@ class OldQueue:
         self.given = []
         result = decide()
         self.cluster.end_event()
-        found = [*self.dead.entries.values()]
+        found = [*seen(self.dead).values()]
         self.letters = sorted((str(headers(entry)["x-last-death-reason"]), text(entry)) for entry in found)
         self.dead.purge()
         self.cluster.end_event()
@@ -186,13 +186,13 @@ class OldQueue:
             self.queue.apply_release(holder, ranges, True)
         peer.unready.clear()
 
-    def due(self) -> list[Entry]:
-        return self.queue.lanes.expired(self.cluster.now(), 1 << 30)
+    def due(self) -> list[Seen]:
+        return those(self.queue, self.queue.table.heads_over(self.cluster.now(), 1 << 30))
 
     def expire(self, bodies: set[str]) -> int:
-        entries = [e for e in self.queue.entries.values() if e.holder is None and text(e) in bodies]
+        entries = [e for e in seen(self.queue).values() if e.holder is None and text(e) in bodies]
         if entries:
-            self.queue.leave(entries, Reason.EXPIRED, ghosts=True)
+            self.queue.leave(ranges_of([entry.position for entry in entries]), Reason.EXPIRED)
         return len(entries)
 
     def lease(self, **said: Any) -> tuple[int, bool]:
@@ -205,18 +205,18 @@ class OldQueue:
     def shape(self) -> dict[str, Any]:
         held: dict[str, list[str]] = {}
         offsets: dict[int, str] = {}
-        for entry in self.queue.entries.values():
+        for entry in seen(self.queue).values():
             if entry.holder is not None:
                 held.setdefault(_name(entry.holder), []).append(text(entry))
         for lease in self.queue.leases:
             for piece in lease.pieces:
                 for at in range(piece.last - piece.first + 1):
-                    offsets[piece.offset + at] = text(self.queue.entries[piece.first + at])
-        entries = self.queue.entries.values()
+                    offsets[piece.offset + at] = text(seen(self.queue)[piece.first + at])
+        entries = seen(self.queue).values()
         subscribers = {number: each for peer in self.peers.values() for number, each in peer.subscribers.items()}
         owner = None if self.owners is None else self.owners.of(self.queue)
         return {
-            "ready": [text(entry) for entry in self.queue.in_order()],
+            "ready": [text(entry) for entry in in_order(self.queue)],
             "held": {name: sorted(bodies) for name, bodies in held.items()},
             "flagged": sorted(text(entry) for entry in entries if entry.redelivered),
             "deliveries": {text(entry): entry.deliveries for entry in entries},

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from amqp_rig import quick_user
 from cluster_rig import PORT
+from queue_view import seen
 
 from coterie.amqp.server import Server
 from coterie.amqp.wire.properties import Properties
@@ -98,7 +99,7 @@ class Host:
         if queue is None:
             return None
         found: list[str] = []
-        for entry in queue.entries.values():
+        for entry in seen(queue).values():
             if entry.message is None:
                 queue.pager.bring_all(lambda _: None)
                 return ["(not in memory yet)"]

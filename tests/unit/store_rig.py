@@ -8,11 +8,12 @@ from typing import Any, TypeVar, cast
 
 from coterie.amqp.wire.properties import Properties
 from coterie.broker.cluster import Cluster, NullCluster
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import positions_in, ranges_of
 from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.message import Message, make_message
-from coterie.broker.observer import Reason
+from coterie.broker.observer import Arrived, Mark, Reason
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
 from coterie.broker.storage import Recovered
 from coterie.errors import DiskError
 from coterie.runtime.base import Runtime
@@ -44,6 +45,19 @@ class Vhost:
 
 
 @dataclass(eq=False)
+class Kept:
+    """A message of a queue that only a store sees."""
+
+    line: Line
+    position: int
+    message: Message | None
+    """None: it is on disk only."""
+    size: int
+    redelivered: bool = False
+    mark: Mark = None
+
+
+@dataclass(eq=False)
 class Line:
     """What a store sees of a queue."""
 
@@ -52,7 +66,7 @@ class Line:
     incarnation: int = 1
     next_position: int = 1
     vhost: Vhost = field(default_factory=Vhost)
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, Kept] = field(default_factory=dict)
 
     @property
     def queue(self) -> Queue:
@@ -64,28 +78,27 @@ class Line:
         cluster.start(self.store._runtime)
         return cluster
 
-    def put(self, *messages: Message, expires: float | None = None, mark: int | str | None = None) -> list[Entry]:
-        entries = []
-        for message in messages:
-            entry = Entry(self.next_position, message, self.queue, len(message.body))
-            entry.expires, entry.mark = expires, mark
-            self.entries[entry.position] = entry
-            entries.append(entry)
-            self.next_position += 1
-        self.store.enqueued(self.queue, entries)
+    def put(self, *messages: Message, expires: float | None = None, mark: Mark = None) -> list[Kept]:
+        first = self.next_position
+        entries = [Kept(self, first + at, each, len(each.body), mark=mark) for at, each in enumerate(messages)]
+        self.entries.update((entry.position, entry) for entry in entries)
+        self.next_position += len(messages)
+        times = None if expires is None else [expires] * len(messages)
+        marks = None if mark is None else [mark] * len(messages)
+        self.store.enqueued(self.queue, Arrived(first, messages, times, marks))
         return entries
 
-    def fill(self, first: int, count: int, size: int = 40) -> list[Entry]:
+    def fill(self, first: int, count: int, size: int = 40) -> list[Kept]:
         """Messages that tell their positions."""
         return self.put(*(persistent(body(self.name, n, size)) for n in range(first, first + count)))
 
-    def deliver(self, entries: Sequence[Entry]) -> None:
-        self.store.acquired(self.queue, entries)
+    def deliver(self, entries: Sequence[Kept]) -> None:
+        self.store.acquired(self.queue, self, ranges(entries))
 
-    def take(self, entries: Sequence[Entry], reason: Reason = Reason.ACCEPTED) -> None:
+    def take(self, entries: Sequence[Kept], reason: Reason = Reason.ACCEPTED) -> None:
         for entry in entries:
             del self.entries[entry.position]
-        self.store.dequeued(self.queue, entries, reason)
+        self.store.dequeued(self.queue, ranges(entries), reason)
 
     def restore(self, store: LogStore, found: Recovered) -> None:
         """As a broker does it after a restart."""
@@ -94,9 +107,43 @@ class Line:
         self.next_position = next_position
         self.entries = {}
         for item in entries:
-            entry = Entry(item.position, item.message, self.queue, item.size)
-            entry.stored, entry.redelivered, entry.mark = item.stored, item.redelivered, item.mark
+            entry = Kept(self, item.position, item.message, item.size, item.redelivered, item.mark)
             self.entries[item.position] = entry
+
+
+def ranges(entries: Sequence[Kept]) -> list[Range]:
+    return ranges_of([entry.position for entry in entries])
+
+
+def load(store: LogStore, entries: Sequence[Kept], done: Callable[[Exception | None], None]) -> None:
+    """Of one queue."""
+
+    def loaded(found: dict[int, Message], error: Exception | None) -> None:
+        for entry in entries:
+            entry.message = found.get(entry.position, entry.message)
+        done(error)
+
+    if entries:
+        store.load(entries[0].line.queue, ranges(entries), loaded)
+    else:
+        done(None)
+
+
+def page_out(store: LogStore, entries: Sequence[Kept]) -> int:
+    """Forget those that are on disk, of one queue; how many that were."""
+    out = [*store.on_disk(entries[0].line.queue, ranges(entries))] if entries else []
+    gone = {*positions_in(out)}
+    for entry in entries:
+        if entry.position in gone:
+            entry.message = None
+    return len(gone)
+
+
+def place_of(store: LogStore, entry: Kept) -> tuple[int, int] | None:
+    """Record and offset."""
+    line = store.index.lines[entry.line.vhost.name, entry.line.name, entry.line.incarnation]
+    at = entry.position
+    return next(((record, offset) for record, offset, _ in store.index.places(line, [(at, at + 1)])), None)
 
 
 def body(queue: str, number: int, size: int = 40) -> bytes:
@@ -244,9 +291,9 @@ class Host:
         self.store.when_synced(self.store.written(), lambda: done.append(True))
         self.until(lambda: bool(done))
 
-    def load(self, entries: Sequence[Entry]) -> Exception | None:
+    def load(self, entries: Sequence[Kept]) -> Exception | None:
         results: list[Exception | None] = []
-        self.store.load(entries, results.append)
+        load(self.store, entries, results.append)
         self.until(lambda: bool(results))
         return results[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from amqp_rig import Client, Rig
+from queue_view import seen
 
 from coterie.amqp.wire.methods import METHODS
 from coterie.amqp.wire.tables import Value
@@ -74,10 +75,10 @@ def test_nothing_is_held_twice_and_nothing_is_lost(
     rig.run(0.1)
     held = holding(rig)
     assert held == sorted(set(held)), "held twice"
-    assert held == [position for position, entry in queue.entries.items() if entry.holder is not None]
+    assert held == [position for position, entry in seen(queue).items() if entry.holder is not None]
     client.gone()
     rig.run(0.1)
-    left = list(queue.entries)
+    left = list(seen(queue))
     assert left == sorted(set(left))
     assert queue.ready == len(left)
     assert holding(rig) == []
@@ -85,4 +86,4 @@ def test_nothing_is_held_twice_and_nothing_is_lost(
     rig.run(0.1)
     given = [int(heard.body) for heard in other.heard() if heard.name == "basic.deliver"]
     assert given == left
-    assert queue.entries == {}
+    assert seen(queue) == {}

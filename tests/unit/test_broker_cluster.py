@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from broker_rig import Client, Rig, bodies, message
+from queue_view import seen
 
 from coterie.broker.cluster import NullCluster
 from coterie.broker.consumer import Consumer
 from coterie.broker.delivery import Delivery
-from coterie.broker.entry import Entry
 from coterie.broker.publish import Publish, Routed
 from coterie.broker.queue import Queue
 from coterie.broker.ranges import Range
@@ -40,9 +40,6 @@ class LateCluster(NullCluster):
         self, vhost: Vhost, routed: Routed, done: Callable[[], None], publishes: Sequence[Publish] = ()
     ) -> None:
         self.waiting.append(("publish", lambda: NullCluster.publish(self, vhost, routed, done)))
-
-    def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
-        self.waiting.append(("acquire", lambda: NullCluster.acquire(self, queue, consumer, entries)))
 
     def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
         self.waiting.append(("accept", lambda: NullCluster.accept(self, queue, holder, ranges)))
@@ -139,21 +136,6 @@ def test_nothing_changes_before_the_cluster_says_so() -> None:
     assert queue.unacked == 0
 
 
-def test_nobody_is_offered_more_than_it_has_room_for_while_the_cluster_takes_its_time() -> None:
-    rig = LateRig()
-    queue = rig.queue()
-    first, second = rig.subscribe(queue, 3), rig.subscribe(queue, 2)
-    rig.send(*numbers(20))
-    rig.cluster.step()
-    for _ in range(5):
-        rig.run()
-        queue.dispatch()
-    assert [name for name, _ in rig.cluster.waiting] == ["acquire", "acquire"]
-    rig.settle()
-    assert sorted(first.bodies() + second.bodies()) == ["0", "1", "2", "3", "4"]
-    assert (queue.ready, queue.unacked) == (15, 5)
-
-
 def test_everything_is_delivered_once_however_late() -> None:
     rig = LateRig()
     queue = rig.queue()
@@ -167,38 +149,7 @@ def test_everything_is_delivered_once_however_late() -> None:
             if client.held:
                 client.accept()
     assert sorted(seen, key=int) == numbers(100)
-    assert not queue.entries
-
-
-def test_what_was_offered_to_a_consumer_that_is_cancelled_meanwhile_goes_to_another_unflagged() -> None:
-    rig = LateRig()
-    queue = rig.queue()
-    client = rig.subscribe(queue, 2)
-    rig.send("a", "b", "c")
-    client.cancel()
-    rig.cluster.step()
-    rig.run()
-    assert [name for name, _ in rig.cluster.waiting] == ["cancel", "acquire"]
-    other = rig.subscribe(queue, 10)
-    assert (client.bodies(), other.bodies()) == ([], ["a", "b", "c"])
-    assert other.redelivered() == [False, False, False]
-
-
-def test_an_acquire_of_what_was_evicted_or_purged_meanwhile_does_nothing() -> None:
-    rig = LateRig()
-    queue = rig.queue()
-    client = rig.subscribe(queue, 2)
-    rig.vhost.purge("q", lambda _: None)
-    rig.send("a", "b", "c")
-    rig.cluster.step(2)
-    rig.run()
-    purged: list[object] = []
-    rig.cluster.waiting.insert(0, ("purge", lambda: purged.append(queue.purge())))
-    rig.send("d", "e")
-    rig.settle()
-    assert purged == [3]
-    assert client.bodies() == ["d", "e"]
-    assert (queue.ready, queue.unacked) == (0, 2)
+    assert not queue.count
 
 
 def test_a_get_is_decided_when_its_turn_comes() -> None:
@@ -222,7 +173,7 @@ def test_a_publish_to_a_queue_that_is_deleted_in_between_is_dropped() -> None:
     confirmed = rig.send("a")
     rig.settle()
     assert confirmed == [True]
-    assert queue.entries == {}
+    assert seen(queue) == {}
 
 
 def test_expiry_waits_for_the_cluster_and_nothing_expired_is_delivered_meanwhile() -> None:

@@ -7,15 +7,17 @@ from datetime import UTC, datetime
 
 import pytest
 from broker_rig import Rig, bodies, headers
+from queue_view import Seen, in_order, seen
 
 from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.amqp.wire.tables import Table
 from coterie.broker import graveyard
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import count_of
 from coterie.broker.graveyard import DYING_MAX
 from coterie.broker.message import route_bytes
-from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.observer import Arrived, QueueObserver, Reason
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
 from coterie.broker.storage import NullStore
 from coterie.errors import ProtocolError
 
@@ -30,12 +32,12 @@ def rig_with_grave(arguments: Table | None = None) -> tuple[Rig, Queue, Queue]:
     return rig, queue, grave
 
 
-def only(queue: Queue) -> Entry:
-    (entry,) = queue.in_order()
+def only(queue: Queue) -> Seen:
+    (entry,) = in_order(queue)
     return entry
 
 
-def deaths(entry: Entry) -> list[Table]:
+def deaths(entry: Seen) -> list[Table]:
     found = headers(entry)["x-death"]
     assert isinstance(found, list)
     return found
@@ -77,7 +79,7 @@ def test_an_evicted_message_is_a_dead_letter() -> None:
     rig, _, grave = rig_with_grave({"x-max-length": 1})
     rig.publish("a", "b", "c")
     assert bodies(grave) == ["a", "b"]
-    assert [deaths(entry)[0]["reason"] for entry in grave.in_order()] == ["maxlen", "maxlen"]
+    assert [deaths(entry)[0]["reason"] for entry in in_order(grave)] == ["maxlen", "maxlen"]
 
 
 def test_what_a_ring_lets_go_of_is_a_dead_letter_whoever_holds_it() -> None:
@@ -198,7 +200,7 @@ def test_a_letter_that_cannot_be_routed_is_dropped_once() -> None:
     queue = rig.declare("q", {"x-dead-letter-exchange": "nowhere"})
     rig.publish("a")
     rig.consume(queue).reject()
-    assert not queue.entries
+    assert not seen(queue)
     assert (queue.counters.rejected, queue.counters.dead_lettered) == (1, 0)
 
 
@@ -284,11 +286,11 @@ class Units(NullStore):
         if self.depth:
             self.units[-1].append(what)
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self.tell(f"+{queue.name}:{len(entries)}")
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
+        self.tell(f"+{queue.name}:{len(arrived.messages)}")
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
-        self.tell(f"-{queue.name}:{len(entries)}")
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
+        self.tell(f"-{queue.name}:{count_of(ranges)}")
 
 
 def test_the_store_is_told_of_a_death_and_its_letters_as_one_unit() -> None:
@@ -362,8 +364,8 @@ def test_what_expires_together_leaves_some_at_a_time_if_many_queues_get_the_lett
     steps: list[int] = []
 
     class Steps(QueueObserver):
-        def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
-            steps.append(len(entries))
+        def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
+            steps.append(count_of(ranges))
 
     queue.observers.append(Steps())
     rig.run(1.5)

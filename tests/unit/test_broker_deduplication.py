@@ -9,11 +9,11 @@ from amqp_rig import Rig as AmqpRig
 from amqp_rig import publish_frames
 from broker_rig import Rig, Shelf, bodies, held_of, message, text
 from cluster_rig import Cluster, Host
+from queue_view import Seen, seen
 
 from coterie.amqp.wire.properties import Properties, encode, message_id
 from coterie.amqp.wire.tables import Table
 from coterie.audit import check, properties
-from coterie.broker.entry import Entry
 from coterie.broker.policy import Policy
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
@@ -165,9 +165,9 @@ def test_a_restart_forgets_no_id_of_what_was_persistent_and_those_of_what_is_los
     send(rig, "kept", delivery_mode=2)
     send(rig, "lost")
     rig, queue = restarted(kept)
-    assert len(queue.entries) == 1
+    assert len(seen(queue)) == 1
     send(rig, "kept", "lost", "kept", delivery_mode=2)
-    assert len(queue.entries) == 2
+    assert len(seen(queue)) == 2
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -311,5 +311,5 @@ def test_a_queue_that_is_at_home_on_one_broker_drops_what_others_repeat() -> Non
     assert [text(entry) for entry in entries(a)] == ["x", "y"]
 
 
-def entries(host: Host) -> list[Entry]:
-    return [*host.queue().entries.values()]
+def entries(host: Host) -> list[Seen]:
+    return [*seen(host.queue()).values()]

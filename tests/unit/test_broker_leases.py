@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from broker_rig import Rig, Shelf, bodies, message
+from queue_view import seen, those
 
 from coterie.audit import check, properties
 from coterie.broker.broker import Broker
-from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE, Gone, LeaseStep, Piece
+from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE, Gone, LeaseStep, Piece, ranges_in
 from coterie.broker.log_store import LogStore
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
@@ -37,7 +38,7 @@ def held(queue: Queue, name: str = "l") -> list[tuple[int, str]]:
     assert lease is not None
     found = []
     for piece in lease.pieces:
-        for entry in lease.entries([piece]):
+        for entry in those(queue, ranges_in([piece])):
             assert entry.holder is lease
             assert entry.redelivered == piece.redelivered
             assert entry.message is not None
@@ -120,7 +121,7 @@ def test_what_another_consumer_gives_back_comes_after_what_the_lease_has() -> No
     assert step(rig, queue, ACQUIRE)["pieces"] == [[0, 2, 3, False], [2, 1, 1, True]]
     assert held(queue) == [(0, "b"), (1, "c"), (2, "a")]
     assert step(rig, queue, RETIRE, upto=3)["count"] == 0
-    assert not queue.entries
+    assert not seen(queue)
 
 
 def test_an_acquire_that_is_repeated_takes_nothing_twice() -> None:
@@ -219,7 +220,7 @@ def test_time_and_length_limits_leave_leased_ones_alone() -> None:
     assert queue.ready == 0
     step(rig, queue, RELEASE)
     rig.run(0.1)
-    assert not queue.entries  # their time was over while they were leased
+    assert not seen(queue)  # their time was over while they were leased
 
 
 def test_what_has_expired_is_not_taken() -> None:
@@ -286,7 +287,7 @@ def test_purge_leaves_leased_ones_and_delete_ends_the_lease() -> None:
             rig.delete("q", **condition)
     rig.delete("q")
     assert not queue.leases
-    assert not queue.entries
+    assert not seen(queue)
     with pytest.raises(ProtocolError):
         step(rig, queue, RETIRE, upto=1)
 
@@ -322,7 +323,7 @@ def test_a_lease_that_nobody_uses_ends_and_what_it_held_is_ready_again() -> None
     rig.run(20)
     assert not queue.leases
     assert bodies(queue) == ["b", "c", "d", "e"]
-    assert all(entry.redelivered for entry in queue.entries.values())
+    assert all(entry.redelivered for entry in seen(queue).values())
 
 
 @pytest.mark.parametrize("use", [{"do": TAKE}, {"do": ACQUIRE}, {"do": RETIRE, "upto": 0}, {"do": RELEASE, "first": 9}])
@@ -422,7 +423,7 @@ def test_leases_of_durable_queues_outlive_the_broker_with_offsets_and_flags() ->
     assert again.vhost.queues["empty"].leases.get("idle") is not None
     assert step(again, queue, ACQUIRE)["pieces"][-1] == [6, 6, 7, False]
     step(again, queue, RETIRE, upto=99)
-    assert not queue.entries
+    assert not seen(queue)
     step(again, queue, END)
     assert not Rig(store=shelf).vhost.queues["q"].leases
 

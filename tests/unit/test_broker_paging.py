@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker_rig import Rig, Shelf, bodies, text
+from queue_view import seen
 
 from coterie.amqp.wire.tables import Table
 from coterie.broker.queue import Queue
@@ -48,7 +49,7 @@ def test_all_but_the_head_is_paged_out_and_consumers_get_everything_in_order() -
         if not client.held and not store.serve():
             break
     assert seen == numbers(0, COUNT)
-    assert (queue.pager.paged, queue.pager.paged_bytes, len(queue.entries)) == (0, 0, 0)
+    assert (queue.pager.paged, queue.pager.paged_bytes, queue.count) == (0, 0, 0)
 
 
 def test_what_is_not_on_disk_yet_stays_in_memory_until_it_is() -> None:
@@ -94,7 +95,7 @@ def test_a_queue_that_keeps_growing_stays_paged() -> None:
 def test_a_gap_in_the_positions_costs_nothing() -> None:
     """A replica takes the positions of its source, whatever has left that queue."""
     rig, _, queue = paged()
-    queue.next_position = 1 << 60
+    queue.table.leap(1 << 60)
     rig.publish(*numbers(0, COUNT), delivery_mode=2)
     rig.run(0.2)
     assert queue.pager.resident <= 100
@@ -142,7 +143,7 @@ def test_what_expires_on_disk_is_dropped_unread_if_nobody_wants_it() -> None:
     queue = rig.declare(arguments={"x-message-ttl": 1000}, durable=True)
     rig.publish(*numbers(0, COUNT), delivery_mode=2)
     rig.run(2)
-    assert (len(queue.entries), queue.pager.paged, store.serve()) == (0, 0, 0)
+    assert (len(seen(queue)), queue.pager.paged, store.serve()) == (0, 0, 0)
 
 
 def test_reading_a_range_leaves_it_on_disk() -> None:
@@ -191,7 +192,7 @@ def test_what_is_damaged_for_good_is_lost_at_once_and_nothing_else_is() -> None:
     rig, store, queue = paged()
     client = rig.consume(queue, no_ack=True)
     for position in (7, 8):
-        del store.contents[queue.entries[position].stored]
+        del store.contents[store.place(queue, position)]
     store.error = Damaged("no")
     while store.serve():
         rig.run()
@@ -204,7 +205,7 @@ def test_a_damaged_message_that_must_die_is_lost_and_the_others_are_letters() ->
     grave = rig.declare("dead", durable=True)
     for _ in range(5):
         rig.get(no_ack=True)
-    del store.contents[queue.entries[7].stored]
+    del store.contents[store.place(queue, 7)]
     store.error = Damaged("no")
     rig.publish(*numbers(50, 59), delivery_mode=2)
     while store.serve():
@@ -233,7 +234,7 @@ def test_a_queue_deleted_while_its_messages_are_brought_stays_deleted() -> None:
     store.serve()
     rig.run(2)
     assert client.bodies() == numbers(0, 5)
-    assert (queue.pager.paged, queue.entries) == (0, {})
+    assert (queue.pager.paged, seen(queue)) == (0, {})
 
 
 def test_a_message_that_is_brought_for_a_consumer_and_to_die_at_the_same_time_is_counted_once() -> None:
@@ -244,7 +245,7 @@ def test_a_message_that_is_brought_for_a_consumer_and_to_die_at_the_same_time_is
     rig.run(1)  # what is being brought for the consumer has expired meanwhile
     while store.serve():
         rig.run()
-    assert [text(entry) for entry in queue.entries.values()] == numbers(0, 5)
+    assert [text(entry) for entry in seen(queue).values()] == numbers(0, 5)
     assert (queue.pager.paged, queue.pager.paged_bytes, queue.pager.dying) == (0, 0, 0)
 
 
@@ -260,8 +261,8 @@ def test_what_a_ring_brings_from_disk_to_die_is_no_longer_in_the_way_and_dies_on
     assert queue.pager.dying == 5
     rig.publish(*numbers(60, 62), delivery_mode=2)
     assert queue.pager.dying == 7
-    assert len(queue.entries) - queue.pager.dying == COUNT
+    assert len(seen(queue)) - queue.pager.dying == COUNT
     while store.serve():
         rig.run()
-    assert [entry.position for entry in queue.entries.values()] == list(range(13, 63))
+    assert [entry.position for entry in seen(queue).values()] == list(range(13, 63))
     assert sorted(bodies(grave)) == numbers(0, 12)

@@ -16,13 +16,13 @@ from broker_rig import Rig, held_of, message
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from queue_view import Seen, seen
 from test_broker_machines import Watched
 
 from coterie.amqp.wire.tables import Table
 from coterie.broker.broker import Broker
 from coterie.broker.consumer import Consumer
 from coterie.broker.delivery import ranges_of
-from coterie.broker.entry import Entry
 from coterie.broker.log_store import LogStore, StoreSettings
 from coterie.broker.publish import Publish
 from coterie.broker.queue import Queue
@@ -117,7 +117,7 @@ class DurableMachine(RuleBasedStateMachine):
     def dying(self) -> frozenset[int]:
         """What must become a dead letter and is being brought from disk for that: not gone yet."""
         pager = self.queue.pager
-        return frozenset(position for position, entry in self.queue.entries.items() if entry.holder is pager)
+        return frozenset(position for position, entry in seen(self.queue).items() if entry.holder is pager)
 
     def possible(self) -> list[State]:
         """The latest state that is on disk for sure, and all that came after it."""
@@ -128,7 +128,7 @@ class DurableMachine(RuleBasedStateMachine):
 
     # What the queue does, as in test_broker_machines.
 
-    def delivered(self, entry: Entry, holder: str, no_ack: bool) -> None:
+    def delivered(self, entry: Seen, holder: str, no_ack: bool) -> None:
         item = self.model.deliver(entry.position, holder, self.now())
         assert entry.message is not None
         assert entry.message.body.decode() == item.body
@@ -173,7 +173,7 @@ class DurableMachine(RuleBasedStateMachine):
         self.note()
         return consumer
 
-    def pick(self, consumer: Consumer, data: st.DataObject) -> tuple[list[Entry], list[Item]]:
+    def pick(self, consumer: Consumer, data: st.DataObject) -> tuple[list[Seen], list[Item]]:
         sink = consumer.sink
         assert isinstance(sink, Watched)
         positions = sorted(sink.held)
@@ -266,7 +266,7 @@ class DurableMachine(RuleBasedStateMachine):
         assert any(found in self.kept(state) for state in possible), "not what the queue was at any moment"
         assert list(found) == sorted(found)
         assert not self.accepted.keys() & set(found.values()), "what was accepted comes back"
-        assert all(entry.redelivered for entry in self.queue.entries.values())
+        assert all(entry.redelivered for entry in seen(self.queue).values())
         given = max([item.position for _, model, _ in possible for item in model.items], default=0)
         assert self.queue.next_position > given, "a position would be given twice"
         letters = {body for body, _ in self.model.letters}
@@ -301,7 +301,7 @@ class DurableMachine(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         dying = self.dying()
-        present = {position: entry for position, entry in self.queue.entries.items() if position not in dying}
+        present = {position: entry for position, entry in seen(self.queue).items() if position not in dying}
         assert list(present) == [item.position for item in self.model.live()]
         held = {position for position, entry in present.items() if entry.holder is not None}
         theirs = [position for client in self.people if not client.gone for position in client.held]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from broker_rig import Rig, Shelf, bodies, message, text
+from queue_view import in_order, seen
 from test_broker_policies import set_policy
 
 from coterie.amqp.wire.tables import Table
-from coterie.broker.memory import ENTRY
+from coterie.broker.memory import BESIDE
 from coterie.broker.publish import Publish
 from coterie.broker.settings import BrokerSettings
 from coterie.errors import ProtocolError
@@ -100,9 +101,9 @@ def test_persistent_messages_are_at_their_positions_after_a_restart() -> None:
     rig.run()
     again = Rig(store=store)
     queue = again.vhost.queues["q"]
-    assert [entry.position for entry in queue.in_order()] == [2, 3, 4]
+    assert [entry.position for entry in in_order(queue)] == [2, 3, 4]
     assert queue.next_position == 6
-    flags = [entry.redelivered for entry in queue.in_order()]
+    flags = [entry.redelivered for entry in in_order(queue)]
     assert flags == [True, True, False]
     assert drained(again, store) == ["b", "c", "d"]
 
@@ -220,7 +221,7 @@ def test_there_is_a_limit_on_vhosts() -> None:
 
 
 def test_too_much_in_memory_is_an_alarm_until_enough_is_gone() -> None:
-    rig = Rig(BrokerSettings(memory_high=100 + 2 * ENTRY, memory_low=0.5, alarm_interval=0.1))
+    rig = Rig(BrokerSettings(memory_high=100 + 2 * BESIDE, memory_low=0.5, alarm_interval=0.1))
     told: list[str] = []
     rig.broker.watch_alarms(told.append)
     rig.declare()
@@ -229,7 +230,7 @@ def test_too_much_in_memory_is_an_alarm_until_enough_is_gone() -> None:
     assert (told, rig.broker.blocked) == (["low on memory"], "low on memory")
     rig.get(no_ack=True)
     rig.run(0.2)
-    assert rig.broker.counted_memory == 60 + ENTRY
+    assert rig.broker.counted_memory == 60 + BESIDE
     assert rig.broker.blocked == "low on memory", "above the low mark"
     rig.get(no_ack=True)
     rig.run(0.2)
@@ -273,7 +274,7 @@ def test_a_stopped_broker_does_nothing_more() -> None:
     rig.broker.stop(lambda: stopped.append(True))
     assert stopped == [True]
     rig.run(10)
-    assert [text(entry) for entry in queue.in_order()] == ["a"]
+    assert [text(entry) for entry in in_order(queue)] == ["a"]
     assert rig.world.idle
 
 
@@ -283,4 +284,4 @@ def test_transient_messages_of_a_durable_queue_are_gone_after_a_restart() -> Non
     queue = rig.declare(durable=True)
     rig.publish("a")
     assert bodies(queue) == ["a"]
-    assert not Rig(store=store).vhost.queues["q"].entries
+    assert not seen(Rig(store=store).vhost.queues["q"])

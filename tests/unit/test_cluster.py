@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cluster_rig import Cluster
+from queue_view import seen
 
 from coterie.amqp.wire.properties import Properties
 from coterie.broker.message import make_message
@@ -224,7 +225,7 @@ def test_the_oldest_of_a_queue_that_is_too_long_goes_everywhere_alike() -> None:
     cluster.check_alike("q")
     cluster.check_alike("dead")
     letters = {
-        host.name: [entry.message.header for entry in host.queue("dead").entries.values() if entry.message]
+        host.name: [entry.message.header for entry in seen(host.queue("dead")).values() if entry.message]
         for host in (a, b, c)
     }
     assert letters["a"] == letters["b"] == letters["c"]

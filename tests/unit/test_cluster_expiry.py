@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cluster_rig import Cluster, Host
+from queue_view import seen
 
 from coterie.broker.vhost import Got
 from coterie.cluster import wire
@@ -125,7 +126,7 @@ def test_one_that_was_updated_decides_as_the_others() -> None:
     cluster.settle()
     c = cluster.start(2)
     cluster.until(lambda: c.serves)
-    expires = [[entry.expires for entry in host.queue().entries.values()] for host in (a, b, c)]
+    expires = [[entry.expires for entry in seen(host.queue()).values()] for host in (a, b, c)]
     assert expires[0] == expires[1] == expires[2]
     cluster.run(2)
     client = c.consume()
@@ -183,7 +184,7 @@ def test_a_cluster_that_is_upgraded_begins_its_time_with_the_first_event_of_the_
         host.member.replica.versions.settle("abc", "abc")
     a.publish("other")
     cluster.settle()
-    expires = [[entry.expires for entry in host.queue().entries.values()] for host in (a, b, c)]
+    expires = [[entry.expires for entry in seen(host.queue()).values()] for host in (a, b, c)]
     assert expires[0] == expires[1] == expires[2]
     cluster.run(1.5)
     client = c.consume()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cluster_rig import Cluster, Host
+from queue_view import seen
 
 from coterie.broker.leases import ACQUIRE, END, RELEASE, RETIRE, TAKE
 from coterie.broker.settings import BrokerSettings
@@ -253,7 +254,7 @@ def test_a_leased_value_that_was_replaced_is_known_as_such_by_whoever_comes_late
     cluster.settle()
     hosts = [cluster.start(number) for number in range(3)] if all_restart else [a, b, cluster.start(2)]
     cluster.until(lambda: all(host.serves for host in hosts))
-    assert [[entry.position for entry in host.queue().entries.values()] for host in hosts] == [[1], [1], [1]]
+    assert [[entry.position for entry in seen(host.queue()).values()] for host in hosts] == [[1], [1], [1]]
     done(cluster, hosts[2], RELEASE)
     cluster.settle()
-    assert [[*host.queue().entries] for host in hosts] == [[], [], []]
+    assert [[*seen(host.queue())] for host in hosts] == [[], [], []]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from cluster_rig import Cluster, Host
+from queue_view import seen
 
 from coterie.amqp.wire.codes import INTERNAL_ERROR, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
 from coterie.amqp.wire.tables import Table
@@ -31,7 +32,7 @@ def started(arguments: Table | None = None, **settings: object) -> tuple[Cluster
 
 
 def bodies(host: Host, name: str = "q") -> list[str]:
-    return [entry.message.body.decode() for entry in host.queue(name).entries.values() if entry.message is not None]
+    return [entry.message.body.decode() for entry in seen(host.queue(name)).values() if entry.message is not None]
 
 
 def answered(cluster: Cluster, answers: list[object]) -> object:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cluster_rig import Cluster, Host
 from cluster_state import difference, shared, state
+from queue_view import seen
 
 from coterie.broker.dispatch import Dispatcher
 from coterie.broker.following import steps
@@ -22,6 +23,7 @@ from coterie.broker.journal import Journal
 from coterie.broker.leases import Leases
 from coterie.broker.log_store import LogStore
 from coterie.broker.log_store.unit import Unit
+from coterie.broker.message_table import MessageTable
 from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
 from coterie.broker.rotation import Rotation
@@ -35,13 +37,16 @@ from coterie.cluster.consumers import Peer
 Event = Callable[[], None]
 STORE = ("enqueued", "acquired", "dequeued", "deleted", "save", "opened")
 INSIDE = (
-    (Queue, "enqueue"), (Queue, "dequeue"), (Queue, "leave"), (Queue, "_left"), (Queue, "_fit"), (Queue, "lease"),
-    (Queue, "apply_release"), (Queue, "set_limits"), (Queue, "delete"), (Dispatcher, "acquired"), (Dispatcher, "take"),
+    (Queue, "enqueue"), (Queue, "dequeue"), (Queue, "leave"), (Queue, "_leave"), (Queue, "_fit"), (Queue, "lease"),
+    (Queue, "apply_release"), (Queue, "set_limits"), (Queue, "delete"), (Dispatcher, "_give"), (Dispatcher, "take"),
     (Dispatcher, "schedule"), (Rotation, "wake"), (Rotation, "rest"), (Rotation, "turn"), (Rotation, "add"),
     (Rotation, "remove"), (Peer, "deliver"), (Peer, "hold"), (Peer, "free"), (Peer, "settled"), (Peer, "add"),
     (Peer, "drop"), (Leases, "hold"), (Leases, "_drop"), (Switchboard, "_save"), (Switchboard, "_changed"),
     (Switchboard, "_unlink"), (Vhost, "bury"), (Applier, "opened"), (Applier, "deleted"), (Unit, "save"),
-    (Unit, "arrive"), (Unit, "leave"),
+    (Unit, "arrive"), (Unit, "leave"), (MessageTable, "put"), (MessageTable, "stamp"), (MessageTable, "cap"),
+    (MessageTable, "prioritise"), (MessageTable, "key"), (MessageTable, "acquire"), (MessageTable, "release"),
+    (MessageTable, "flag"), (MessageTable, "leave"), (MessageTable, "let_go"), (MessageTable, "tie"),
+    (MessageTable, "untie"),
 )  # fmt: skip
 
 
@@ -335,7 +340,7 @@ class World:
             if "q" in self.a.vhost.queues:
                 self.a.lease("end", "q", name)
         self.cluster.settle()
-        held = [entry for queue in self.a.vhost.queues.values() for entry in queue.entries.values() if entry.holder]
+        held = [entry for queue in self.a.vhost.queues.values() for entry in seen(queue).values() if entry.holder]
         assert not [entry for entry in held if entry.queue.home is None], held
 
 
@@ -347,7 +352,7 @@ def kept(host: Host) -> dict[str, Any]:
             if queue.home is None:
                 messages = [
                     (entry.position, entry.message.body)
-                    for entry in queue.entries.values()
+                    for entry in seen(queue).values()
                     if entry.message is not None and entry.message.persistent
                 ]
                 replica = None if queue.replica is None else (queue.replica.mark, queue.replica.promoted)

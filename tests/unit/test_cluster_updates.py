@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cluster_rig import Client, Cluster, Host
+from queue_view import seen
 
 from coterie.broker.specs import Binding
 from coterie.cluster.bodiless import Bodiless, is_bodiless
@@ -15,7 +16,7 @@ def brokers(size: int) -> Cluster:
 
 
 def bodiless(host: Host, name: str = "q") -> list[int]:
-    return [entry.position for entry in host.queue(name).entries.values() if is_bodiless(entry.message)]
+    return [entry.position for entry in seen(host.queue(name)).values() if is_bodiless(entry.message)]
 
 
 def newcomer(cluster: Cluster, number: int = 2) -> Host:
@@ -233,7 +234,7 @@ def test_a_message_in_two_queues_is_one_message_after_an_update() -> None:
     cluster.settle()
     c = newcomer(cluster)
     cluster.until(lambda: c.serves)
-    ((first,), (second,)) = (c.queue(name).entries.values() for name in ("q", "r"))
+    ((first,), (second,)) = (seen(c.queue(name)).values() for name in ("q", "r"))
     assert first.message is second.message
     assert isinstance(first.message, Bodiless)
     assert first.message.body == b"both"

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 from cluster_rig import Cluster, Host
+from queue_view import seen
 
 from coterie.amqp.wire.codes import INTERNAL_ERROR, PRECONDITION_FAILED
 from coterie.broker import dead_letter, graveyard
-from coterie.broker.delivery import HeldRanges
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import HeldRanges, count_of
 from coterie.broker.graveyard import Cascade
 from coterie.broker.observer import QueueObserver, Reason
 from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
 from coterie.broker.specs import Binding, ExchangeSpec
 from coterie.broker.users import Users
 from coterie.broker.vhost import Got
@@ -262,7 +263,7 @@ def test_a_policy_that_cannot_be_carried_out_is_refused_as_a_whole(monkeypatch: 
     for host in hosts:
         assert not host.vhost.policies
         assert host.queue("q").limits.max_length is None
-        assert len(host.queue("q").entries) == 2
+        assert len(seen(host.queue("q"))) == 2
     goes_on(cluster, *hosts)
 
 
@@ -398,8 +399,8 @@ def test_messages_that_expire_together_do_so_some_at_a_time_if_many_queues_get_t
     steps: list[int] = []
 
     class Steps(QueueObserver):
-        def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
-            steps.append(len(entries))
+        def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
+            steps.append(count_of(ranges))
 
     c.queue("q").observers.append(Steps())
     cluster.run(5.0)

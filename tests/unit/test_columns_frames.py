@@ -16,7 +16,6 @@ from coterie.broker.columns import KnownRoutes, PublishEvent
 from coterie.broker.columns.frames import KEPT_MAX, ConsumerFrames, get_ok, returned
 from coterie.broker.columns.remnant import cut
 from coterie.broker.delivery import Delivery
-from coterie.broker.entry import Entry
 from coterie.broker.queue import Queue
 from coterie.runtime.base import Buffer
 
@@ -24,13 +23,10 @@ CHANNEL = 7
 
 
 def today(sent: Sequence[Sent], first_tag: int, redelivered: set[int], first: int, frame_max: int, tag: str) -> bytes:
-    entries = []
-    for at, each in enumerate(sent, first):
-        entry = Entry(at, as_message(each), cast(Queue, None), len(each.body))
-        entry.redelivered = at in redelivered
-        entries.append(entry)
+    ranges, flagged = [(first, first + len(sent))], ranges_of(redelivered)
+    delivery = Delivery(cast(Queue, None), None, ranges, [as_message(each) for each in sent], flagged)
     out: list[bytes] = []
-    Frames(CHANNEL, frame_max).deliver(tag, {}, first_tag, Delivery.of(cast(Queue, None), None, entries), out)
+    Frames(CHANNEL, frame_max).deliver(tag, {}, first_tag, delivery, out)
     return b"".join(out)
 
 
@@ -83,11 +79,11 @@ def test_what_is_got_and_returned_is_byte_for_byte_the_same(
     event = read(encoded(build(sent)))
     frames = Frames(CHANNEL, frame_max)
     for at, each in enumerate(sent):
-        entry = Entry(at, as_message(each), cast(Queue, None), len(each.body))
-        entry.redelivered = redelivered
+        there = [(at, at + 1)]
+        delivery = Delivery(cast(Queue, None), None, there, [as_message(each)], there if redelivered else ())
         old: list[bytes] = []
         new: list[Buffer] = []
-        frames.get_ok(9, Delivery.of(entry.queue, None, [entry]), left, old)
+        frames.get_ok(9, delivery, left, old)
         frames.returned(as_message(each), 312, "NO_ROUTE", old)
         get_ok(event, at, CHANNEL, frame_max, 9, redelivered, left, new)
         returned(event, at, CHANNEL, frame_max, 312, "NO_ROUTE", new)

@@ -12,6 +12,7 @@ from typing import Any
 
 from broker_rig import Rig, Shelf
 from cluster_rig import Cluster, Host
+from queue_view import in_order, seen
 
 from coterie.broker.broker import Broker
 from coterie.broker.log_store import LogStore
@@ -33,7 +34,7 @@ def put(node: Node, name: str) -> None:
 
 def letters(queue: Queue) -> dict[bytes, dict[str, Any]]:
     found = {}
-    for entry in queue.in_order():
+    for entry in in_order(queue):
         assert entry.message is not None
         headers: Any = entry.message.properties().headers
         found[entry.message.body] = headers["x-death"][0]
@@ -68,7 +69,7 @@ def test_a_cluster_that_was_stopped_by_them_starts_again() -> None:
 
     def serves_and_has(host: Host) -> bool:
         queues = host.vhost.queues
-        return host.serves and not queues["key"].entries and not queues["count"].entries
+        return host.serves and not seen(queues["key"]) and not seen(queues["count"])
 
     assert all(map(serves_and_has, hosts))
     for host in hosts:

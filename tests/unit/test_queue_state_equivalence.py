@@ -13,6 +13,7 @@ import pytest
 from queue_state_model import Item
 from queue_state_old import UNCOUNTED, OldQueue
 from queue_state_rig import Brokers, arrival, positions_in
+from queue_view import seen
 
 from coterie.broker.limits import Limits
 from coterie.broker.ranges import PositionSet
@@ -257,7 +258,7 @@ class Pair:
 
     def _note_positions(self) -> None:
         """Where what is held now is in the old queue, also if it leaves while it is held."""
-        by_body = {entry.message.body.decode(): at for at, entry in self.old.queue.entries.items() if entry.message}
+        by_body = {entry.message.body.decode(): at for at, entry in seen(self.old.queue).items() if entry.message}
         for holder in self.new.queue.holders.values():
             for position in positions_in(holder.held):
                 self.places[position] = by_body[self.body(position)]
@@ -308,7 +309,7 @@ class Pair:
             return [self.bodies[run.ref, run.offset + at] for run in runs for at in range(run.stop - run.first)]
 
         def old() -> list[str]:
-            return [entry.message.body.decode() for entry in self.old.queue.take_out(count) if entry.message]
+            return [message.body.decode() for message in self.old.queue.take_out(count)]
 
         return old, new
 

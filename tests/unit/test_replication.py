@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from queue_view import seen
 from replication_rig import Two
 
 from coterie.broker.message import make_message
@@ -24,9 +25,9 @@ def test_messages_come_to_the_other_side_in_their_order_with_their_positions_and
     two.source.publish(*numbers(1, 50), type="number")
     assert two.until_same() == {"q": numbers(1, 50)}
     here, there = two.source.queue(), two.target.queue()
-    assert list(there.entries) == list(here.entries)
+    assert list(seen(there)) == list(seen(here))
     assert there.spec == here.spec
-    found, sent = there.entries[7].message, here.entries[7].message
+    found, sent = seen(there)[7].message, seen(here)[7].message
     assert found is not None
     assert sent is not None
     assert (found.header, found.key, found.exchange) == (sent.header, "q", "")
@@ -258,7 +259,7 @@ def test_long_queues_whose_messages_are_on_disk_only_are_replicated_and_removed(
     assert two.source.queue().pager.paged > 200
     two.run(3.0)
     heal()
-    two.until(lambda: "q" in two.target.host.vhost.queues and len(two.target.queue().entries) == 300)
+    two.until(lambda: "q" in two.target.host.vhost.queues and len(seen(two.target.queue())) == 300)
     two.until(lambda: two.target.queue().pager.paged > 200)
     two.source.get(1)
     two.source.host.vhost.purge("q", lambda _: None)

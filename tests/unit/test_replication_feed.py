@@ -13,7 +13,7 @@ def test_a_gap_in_the_positions_is_passed_in_two_steps() -> None:
     rig = Rig()
     queue = rig.declare()
     rig.publish("a")
-    queue.next_position = FAR
+    queue.table.leap(FAR)
     rig.publish("b", "c")
     feed = Feed(queue, "life", lambda: None)
     steps = [feed.walk(1000) for _ in range(3)]

@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_rig import SMALL, Host, Line, body
+from store_rig import SMALL, Host, Kept, Line, body, place_of
 from test_store_merging import QUIET, fill, settle
 
-from coterie.broker.entry import Entry
 from coterie.broker.log_store import StoreSettings
 from coterie.broker.log_store.index import EPOCH
 from coterie.log.place import Place
@@ -98,19 +97,19 @@ def test_a_disk_that_neither_syncs_nor_removes_is_not_filled_with_what_it_was_gi
     assert host.bodies(line) == {n: body("q", n) for n in range(1, 7)}
 
 
-def prepared(settings: StoreSettings = QUIET) -> tuple[Host, Line, list[Entry], list[Entry], str]:
+def prepared(settings: StoreSettings = QUIET) -> tuple[Host, Line, list[Kept], list[Kept], str]:
     """Some segments full of messages that stay, and some of others; and one of the latter."""
     host = Host(settings=settings)
     line = Line(host.store)
     stay, go = fill(host, line, 60), fill(host, line, 60)
-    found = host.store.index.find(go[40].stored, go[40].position)
+    found = place_of(host.store, go[40])
     assert found is not None
     segment = host.store.current.log.segments.holder(Place(EPOCH, found[0]))
     assert segment is not None
     return host, line, stay, go, f"log/{segment.file}"
 
 
-def emptied(host: Host, line: Line, go: list[Entry]) -> None:
+def emptied(host: Host, line: Line, go: list[Kept]) -> None:
     """They leave, and everything that says so is dropped as soon as they are gone from the disk."""
     line.take(go)
     for _ in range(4):

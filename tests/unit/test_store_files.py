@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_rig import Line, body, persistent
+from store_rig import Line, body, load, page_out, persistent
 from store_writer import opened
 
 from coterie.broker.broker import Broker
@@ -52,7 +52,7 @@ def test_a_writer_that_is_killed_again_and_again_loses_nothing_that_was_safe(tmp
         assert found.damage == []
         line = Line(store)
         line.restore(store, found)
-        assert await outcome(lambda done: store.load(list(line.entries.values()), done)) is None
+        assert await outcome(lambda done: load(store, list(line.entries.values()), done)) is None
         bodies = {n: bytes(entry.message.body) for n, entry in line.entries.items() if entry.message is not None}
         positions = list(bodies)
         assert positions == sorted(positions)
@@ -84,8 +84,8 @@ def test_messages_of_all_sizes_are_the_same_after_they_were_paged_out(tmp_path: 
         bodies = [bytes([n]) * size for n, size in enumerate(sizes)]
         entries = line.put(*map(persistent, bodies))
         await outcome(lambda done: store.when_synced(store.written(), done))
-        assert store.page_out(entries) == len(sizes)
-        assert await outcome(lambda done: store.load(entries, done)) is None
+        assert page_out(store, entries) == len(sizes)
+        assert await outcome(lambda done: load(store, entries, done)) is None
         assert [entry.message.body for entry in entries if entry.message is not None] == bodies
         await runtime.close()
 

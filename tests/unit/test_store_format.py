@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_rig import persistent
 
+from coterie.broker.delivery import ranges_of
 from coterie.broker.log_store.content import decode_content, prologue
 from coterie.broker.log_store.head import Contents, Head, decode_head, remnant, sizes_of
-from coterie.broker.log_store.unit import ranges_of
 from coterie.broker.storage import Damaged
 from coterie.errors import WireError
 

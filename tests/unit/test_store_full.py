@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_rig import SMALL, Host, Line, body, persistent
+from store_rig import SMALL, Host, Line, body, page_out, persistent
 
 from coterie.broker.log_store import StoreSettings
 
@@ -164,7 +164,7 @@ def test_what_a_failed_sync_may_have_lost_is_written_to_another_segment() -> Non
     assert told == [True]
     assert host.alarms == [True, False]
     expected = {n: body("q", n) for n in (1, 3, 4, 5, 6)}
-    host.store.page_out(list(line.entries.values()))
+    page_out(host.store, list(line.entries.values()))
     assert host.bodies(line) == expected
     assert host.store.stats()["messages"] == len(expected), "none is counted twice"
     found = host.crash(line)

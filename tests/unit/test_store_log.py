@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_rig import SMALL, Host, Line, body, persistent, transient
+from store_rig import SMALL, Host, Line, body, load, page_out, persistent, transient
 
 from coterie.broker.log_store import StoreSettings
 from coterie.broker.observer import Reason
@@ -251,7 +251,7 @@ def test_a_message_that_leaves_its_queue_while_it_comes_to_another_can_be_read_f
     assert not gone, "it is known to have left, and not yet on disk"
     b.put(message)
     host.sync()
-    assert host.store.page_out(list(b.entries.values())) == 1
+    assert page_out(host.store, list(b.entries.values())) == 1
     assert host.bodies(b) == {1: b"on its way"}
     assert host.crash(a, b).damage == []
     assert host.bodies(b) == {1: b"on its way"}
@@ -389,7 +389,7 @@ def test_only_what_is_synced_is_paged_out_and_it_comes_back_as_it_was() -> None:
     host.sync()
     fresh = line.fill(51, 5)
     (lost,) = line.put(transient(b"only in memory"))
-    assert host.store.page_out([*synced, *fresh, lost]) == 50
+    assert page_out(host.store, [*synced, *fresh, lost]) == 50
     assert all(entry.message is None for entry in synced)
     assert all(entry.message is not None for entry in [*fresh, lost])
     assert host.load(synced[10:20]) is None
@@ -404,7 +404,7 @@ def test_neighbours_on_disk_are_brought_in_one_read() -> None:
     line = Line(host.store)
     entries = line.fill(1, 500)
     host.sync()
-    host.store.page_out(entries)
+    page_out(host.store, entries)
     reads = 0
 
     def count() -> None:
@@ -421,10 +421,10 @@ def test_loads_end_in_the_order_in_which_they_were_asked_for() -> None:
     line = Line(host.store)
     entries = line.fill(1, 60)
     host.sync()
-    host.store.page_out(entries)
+    page_out(host.store, entries)
     ended: list[int] = []
     for n in range(6):
-        host.store.load(entries[n::6], lambda error, n=n: ended.append(n))  # type: ignore[misc]
+        load(host.store, entries[n::6], lambda error, n=n: ended.append(n))  # type: ignore[misc]
     host.run(1)
     assert ended == list(range(6))
     assert host.bodies(line) == {n: body("q", n) for n in range(1, 61)}
@@ -436,16 +436,16 @@ def test_messages_can_be_loaded_while_and_after_their_segment_is_written_anew() 
     entries = line.fill(1, 90)
     host.sync()
     rest = entries[::9]
-    host.store.page_out(rest)
+    page_out(host.store, rest)
     line.take([entry for entry in entries if entry not in rest])
     host.store.when_synced(host.store.written(), lambda: None)
     errors: list[Exception | None] = []
     other = Line(host.store, "other")
     for _ in range(400):
-        host.store.load(rest, errors.append)
+        load(host.store, rest, errors.append)
         other.take(other.fill(other.next_position, 1))
         host.run(0.0005)
-        host.store.page_out(rest)
+        page_out(host.store, rest)
     assert host.store.current.log.merger.merged > 0
     assert set(errors) == {None}
     assert host.bodies(line) == {entry.position: body("q", entry.position) for entry in rest}
@@ -459,7 +459,7 @@ def test_a_message_that_is_damaged_on_disk_is_an_error_and_those_of_other_turns_
         entries += line.fill(1 + 2 * turn, 2)
         host.turn()
     host.sync()
-    host.store.page_out(entries)
+    page_out(host.store, entries)
     (file,) = [file for name, file in host.node.platter.files.items() if b"q:4:" in file.data]
     file.data[file.data.index(b"q:4:")] ^= 1
     error = host.load(entries)

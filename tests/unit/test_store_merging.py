@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_rig import SMALL, Host, Line, PowerCut, body, persistent
+from store_rig import SMALL, Host, Kept, Line, PowerCut, body, page_out, persistent
 
-from coterie.broker.entry import Entry
 from coterie.broker.log_store import StoreSettings
 
 QUIET = replace(SMALL, positions_ahead=1 << 20)
@@ -26,9 +25,9 @@ def stored(host: Host) -> int:
     return sum(map(len, host.files.values()))
 
 
-def fill(host: Host, line: Line, count: int) -> list[Entry]:
+def fill(host: Host, line: Line, count: int) -> list[Kept]:
     """Ten messages a turn, so that they are spread over segments."""
-    entries: list[Entry] = []
+    entries: list[Kept] = []
     for _ in range(count // 10):
         entries += line.fill(line.next_position, 10)
         host.sync()
@@ -66,7 +65,7 @@ def test_segments_whose_messages_are_all_gone_are_removed_without_being_read() -
 def test_the_disk_holds_little_more_than_what_is_needed_however_long_the_node_runs() -> None:
     host = Host(settings=QUIET)
     line = Line(host.store)
-    waiting: list[Entry] = []
+    waiting: list[Kept] = []
     for _ in range(100):
         waiting += fill(host, line, 20)
         line.take(waiting[:-10])
@@ -85,7 +84,7 @@ def test_a_segment_of_which_little_is_needed_is_written_anew_with_just_that() ->
     line.take([entry for entry in entries if entry not in rest])
     settle(host)
     assert stored(host) < before
-    host.store.page_out(list(line.entries.values()))
+    page_out(host.store, list(line.entries.values()))
     assert host.bodies(line) == {entry.position: body("q", entry.position) for entry in rest}
     host.crash(line)
     assert host.bodies(line) == {entry.position: body("q", entry.position) for entry in rest}
@@ -226,7 +225,7 @@ def test_a_damaged_segment_is_not_written_anew_and_its_sound_part_stays_readable
     line.take([entry for entry in entries if entry not in keep])
     settle(host)
     assert segment.file in names(host)
-    host.store.page_out(keep)
+    page_out(host.store, keep)
     assert host.bodies(line) == {entry.position: body("q", entry.position) for entry in keep}
     line.take(keep)
     settle(host)
@@ -300,7 +299,7 @@ def test_contents_that_only_others_need_stay_at_their_place_among_those_in_the_q
     settle(host)
     assert merged(host) > 0
     for line in (first, second):
-        host.store.page_out(list(line.entries.values()))
+        page_out(host.store, list(line.entries.values()))
         assert host.bodies(line) == {position: body("both", position) for position in line.entries}
     host.crash(first, second)
     assert host.found.damage == []

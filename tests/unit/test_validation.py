@@ -13,6 +13,7 @@ import pytest
 from broker_rig import Rig, message
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from queue_view import in_order, seen
 
 from coterie.amqp.publishing import Inbound
 from coterie.amqp.wire.properties import Properties
@@ -148,10 +149,10 @@ def test_a_queue_that_was_let_in_takes_messages_and_buries_them(given_arguments:
         return  # it would come back
     rig.publish("a", headers={"k": 1}, priority=9, expiration="1")
     rig.run(0.1)
-    for entry in [*queue.entries.values()]:
-        queue.lanes.pull([entry])
-        queue.lease([entry], rig)
-        queue.reject(rig, [(entry.position, entry.position + 1)])
+    for entry in [*seen(queue).values()]:
+        there = [(entry.position, entry.position + 1)]
+        queue.lease(there, rig)
+        queue.reject(rig, there)
     assert queue.counters.unwritable == 0
 
 
@@ -283,7 +284,7 @@ def test_a_header_that_makes_no_sense_and_is_there_all_the_same_does_no_harm() -
     header = struct.pack(">HHQH", 60, 0, 1, 0x2000) + b"\0\0\0\4CCCC"
     queue.enqueue([Message("", "q", b"\0\1q", header, b"a", True, 0, None)])
     rig.consume(queue).reject()
-    (letter,) = rig.vhost.queues["dead"].in_order()
+    (letter,) = in_order(rig.vhost.queues["dead"])
     assert letter.message is not None
     assert letter.message.persistent
 
@@ -397,7 +398,7 @@ def test_a_message_of_a_step_is_what_its_header_says() -> None:
         for name, value in change.items():
             setattr(one, name, value)
         assert "error" in rig.vhost.apply_step(steps.encode(steps.ENQUEUE, "source", said, [1], [one])), change
-    assert not rig.vhost.queues["q"].entries
+    assert not seen(rig.vhost.queues["q"])
 
 
 @settings(max_examples=300)
@@ -414,4 +415,4 @@ def test_a_step_of_a_lease_is_refused_or_does_no_harm(seed: int) -> None:
             pass
     for lease in queue.leases:
         assert 0 < len(lease.name) <= 255
-    assert queue.ready + queue.leases.count == len(queue.entries)
+    assert queue.ready + queue.leases.count == len(seen(queue))

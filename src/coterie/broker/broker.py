@@ -17,7 +17,7 @@ from coterie.broker import records, validation
 from coterie.broker.cluster import Cluster, NullCluster
 from coterie.broker.counters import Churn, Counters
 from coterie.broker.journal import Journal, restore_attributes, restore_key
-from coterie.broker.memory import ENTRY, MemoryWatch
+from coterie.broker.memory import BESIDE, MemoryWatch
 from coterie.broker.observer import QueueObserver
 from coterie.broker.recovery import rebuild
 from coterie.broker.settings import BrokerSettings
@@ -357,8 +357,8 @@ class Broker:
     def counted_memory(self) -> int:
         """The same, with what messages take beside their bodies, and what is not on disk yet."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
-        entries = sum(len(queue.entries) for queue in queues)
-        return sum(queue.pager.resident for queue in queues) + ENTRY * entries + self.store.unsynced()
+        messages = sum(queue.count for queue in queues)
+        return sum(queue.pager.resident for queue in queues) + BESIDE * messages + self.store.unsynced()
 
     @property
     def process_limit(self) -> int:

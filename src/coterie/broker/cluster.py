@@ -4,9 +4,9 @@ Nothing changes the state of a queue or of the wiring but a step that the cluste
 The null cluster calls it at once. One that replicates sends the event to all and calls the step, on every broker
 alike, when the order of all events has come to it. What is called here is one batch of one queue, or one decision.
 
-The events of the design and their calls: routing, enqueue, routed = publish; acquire; release; accept and dequeue =
+The events of the design and their calls: routing, enqueue, routed = publish; release; accept and dequeue =
 accept; reject, rejected = reject (dequeue and letters are one step); consume; cancel; wiring; transaction. And
-beyond them: lease.
+beyond them: lease. Who acquires what follows from these, at every broker alike (`dispatch`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer
     from coterie.broker.delivery import Delivery
-    from coterie.broker.entry import Entry
     from coterie.broker.following.steps import Answer
     from coterie.broker.journal import Journal
     from coterie.broker.leases import Lease, LeaseStep
@@ -166,10 +165,6 @@ class Cluster(ABC):
         when the order has come to it marks those of `publishes`."""
 
     @abstractmethod
-    def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
-        """The consumer is to have them (`Queue.apply_acquire`). They are no longer among the ready ones."""
-
-    @abstractmethod
     def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None: ...
 
     @abstractmethod
@@ -242,9 +237,6 @@ class NullCluster(Cluster):
         else:
             vhost.apply_publish(routed)
         vhost.when_safe(done)
-
-    def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
-        queue.apply_acquire(consumer, entries)
 
     def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
         queue.apply_accept(holder, ranges)

@@ -54,7 +54,7 @@ class Sink(ABC):
 class Consumer:
     """One subscription. `subscribe` puts it on its queue."""
 
-    __slots__ = ("active", "arguments", "exclusive", "hungry", "no_ack", "offered", "priority", "queue", "sink", "tag")
+    __slots__ = ("active", "arguments", "exclusive", "hungry", "no_ack", "priority", "queue", "sink", "tag")
 
     def __init__(
         self,
@@ -78,8 +78,6 @@ class Consumer:
         """It may be given messages: always, unless the queue has a single active consumer and it is another one."""
         self.hungry = False
         """It is in the queue's rotation: it had room when it was last asked, or was woken since."""
-        self.offered = 0
-        """Messages that the cluster has been asked for on its behalf, and that it has not got yet."""
 
     def __repr__(self) -> str:
         return f"<Consumer {self.tag} of {self.queue.name}>"

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat, starmap
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.broker.ranges import Range
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.message import Message
     from coterie.broker.queue import Queue
-
-
-_message = attrgetter("message")
-_position = attrgetter("position")
 
 
 class HeldRanges(NamedTuple):
@@ -50,18 +44,6 @@ class Delivery:
         self.flagged = flagged
         """Those of them that somebody may have seen already."""
         self.count = len(messages)
-
-    @staticmethod
-    def of(queue: Queue, holder: object, entries: Sequence[Entry], flagged: bool = True) -> Delivery:
-        """What a queue gives is in memory. `flagged`: some may be."""
-        messages: list[Message] = [*map(_message, entries)]
-        if len(entries) == 1:
-            position = entries[0].position
-            ranges = [(position, position + 1)]
-            return Delivery(queue, holder, ranges, messages, ranges if entries[0].redelivered else ())
-        ranges = ranges_of([*map(_position, entries)])
-        again = [entry.position for entry in entries if entry.redelivered] if flagged else ()
-        return Delivery(queue, holder, ranges, messages, ranges_of(again) if again else ())
 
     @property
     def size(self) -> int:

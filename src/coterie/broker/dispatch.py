@@ -1,24 +1,23 @@
 """Dispatch: what is ready goes to consumers that have room.
 
 Once in a turn of the loop, however much has arrived. The consumer whose turn it is gets a chunk: its share of what is
-ready, as far as it has room. What a consumer is to get is asked of the cluster, and is its own when the cluster says
-so: until then it is *offered*, counts as taken room, and is offered to nobody else.
+ready, as far as it has room. In a cluster that follows from the log alone, so every broker takes this step alike.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coterie.broker import queue_image
-from coterie.broker.delivery import Delivery
+from coterie.broker.delivery import Delivery, count_of
 from coterie.broker.effects import ADD, REMOVE, REST, WAKE
-from coterie.broker.entry import Entry
 from coterie.broker.observer import Reason
 from coterie.broker.rotation import Rotation
 
 if TYPE_CHECKING:
     from coterie.broker.consumer import Consumer
+    from coterie.broker.message import Message
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
     from coterie.runtime.base import Runtime
 
 
@@ -32,8 +31,6 @@ class Dispatcher:
         self._batch = batch
         self._scheduled = False
         self._busy = False
-        self._offered = 0
-        """Ready ones that the cluster has been asked for, and that nobody has got yet."""
         self._arrived: float | None = None
         """When the messages that the scheduled dispatch is for arrived, if any of them may expire."""
 
@@ -54,6 +51,7 @@ class Dispatcher:
             return
         queue.keep()
         self.rotation.remove(consumer)
+        queue.table.let_go(consumer)
         self._tell(REMOVE, consumer)
         self._changed()
         if queue.spec.auto_delete and not self.rotation.consumers:
@@ -101,104 +99,73 @@ class Dispatcher:
             return
         self._busy = True
         try:
-            while (waiting := queue.ready - self._offered) > 0:
+            while waiting := queue.ready:
                 consumer = rotation.next()
                 if consumer is None:
                     break
-                room = consumer.sink.room(consumer) - consumer.offered
+                room = consumer.sink.room(consumer)
                 if room <= 0:
                     rotation.rest(consumer)
                     self._tell(REST, consumer)
                     continue
                 rotation.turn(consumer)
-                entries = self.take(min(room, self._batch, max(1, waiting // rotation.hungry)), now)
-                if not entries:
+                ranges = self.take(min(room, self._batch, max(1, waiting // rotation.hungry)), now)
+                if not ranges:
                     break
-                consumer.offered += len(entries)
-                self._offered += len(entries)
-                queue.cluster.acquire(queue, consumer, entries)
+                self._give(consumer, ranges)
         finally:
             self._busy = False
 
-    def take(self, count: int, now: float | None = None) -> list[Entry]:
+    def take(self, count: int, now: float | None = None) -> list[Range]:
         """Up to `count` from the head that can be given away now."""
         queue = self._queue
-        entries = queue.lanes.take(count)
         if queue.expiry.mortal and queue.cluster.sifts:
-            entries = self._sift(entries, count, queue.cluster.now() if now is None else now)
-            queue.expiry.arm()  # there is another head
-        return queue.pager.present(entries) if queue.pager.paged else entries
-
-    def _sift(self, entries: list[Entry], count: int, now: float) -> list[Entry]:
-        """Without those whose time is over, and with others in their stead."""
-        queue = self._queue
-        good: list[Entry] = []
-        expired: list[Entry] = []
-        while entries:
-            for entry in entries:
-                (good if entry.expires is None or entry.expires > now else expired).append(entry)
-            entries = queue.lanes.take(count - len(good))
-        if expired:
-            queue.leave(expired, Reason.EXPIRED)
-        return good
-
-    # The cluster has said so.
-
-    def acquired(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """They are the consumer's; but not those that have left the queue meanwhile, and none if it has."""
-        queue = self._queue
-        if queue.journal.on:
-            queue_image.keep(queue)
-            queue.journal.note(queue_image.give_back, entries, consumer)
-        consumer.offered -= len(entries)
-        self._offered -= len(entries)
-        if not consumer.active:
-            queue.lanes.put_back([entry for entry in entries if entry.holder is None])
-            self.schedule()
-            return
-        size = again = gone = 0
-        for entry in entries:
-            if entry.holder is not None:
-                gone += 1
-                continue
-            entry.holder = consumer
-            entry.deliveries += 1
-            size += entry.size
-            if entry.redelivered:
-                again += 1
-        if gone:
-            self.wake(consumer)
-            entries = [entry for entry in entries if entry.holder is consumer]
-            if not entries:
-                return
-        queue.ready -= len(entries)
-        queue.ready_bytes -= size
-        counters = queue.counters
-        counters.redelivered += again
-        for observer in queue.observers:
-            observer.acquired(queue, entries)
-        consumer.sink.deliver(consumer, Delivery.of(queue, consumer, entries, bool(again)))
-        if consumer.no_ack:
-            counters.delivered_no_ack += len(entries)
-            queue.dequeue(entries, Reason.GOT)
+            ranges, over = queue.table.sifted(count, queue.cluster.now() if now is None else now)
+            if over:
+                queue.leave(over, Reason.EXPIRED)
         else:
-            counters.delivered += len(entries)
+            ranges = queue.table.first_ready(count)
+        return queue.pager.present(ranges) if queue.pager.absent else ranges
+
+    def _give(self, consumer: Consumer, ranges: list[Range]) -> None:
+        queue = self._queue
+        queue.keep()
+        delivery = self._delivery(consumer, ranges)
+        count = delivery.count
+        queue.table.acquire(consumer, ranges)
+        if queue.expiry.mortal:
+            queue.expiry.arm()  # there is another head
+        counters = queue.counters
+        counters.redelivered += count_of(delivery.flagged)
+        for observer in queue.observers:
+            observer.acquired(queue, consumer, ranges)
+        consumer.sink.deliver(consumer, delivery)
+        if consumer.no_ack:
+            counters.delivered_no_ack += count
+            queue.dequeue(consumer, ranges, Reason.GOT)
+        else:
+            counters.delivered += count
+
+    def _delivery(self, holder: object, ranges: list[Range]) -> Delivery:
+        table = self._queue.table
+        messages: list[Message] = table.messages(ranges)  # type: ignore[assignment]  # what is given is in memory
+        return Delivery(self._queue, holder, ranges, messages, table.flagged_of(ranges))
 
     def get(self, holder: object, no_ack: bool) -> Delivery | None:
         queue = self._queue
         queue.keep()
         queue.expiry.used()
-        entries = self.take(1)
-        if not entries:
+        ranges = self.take(1)
+        if not ranges:
             return None
-        (entry,) = entries
-        queue.lease(entries, holder)
-        entry.deliveries += 1
-        found = Delivery.of(queue, holder, entries)
-        queue.counters.redelivered += entry.redelivered
+        found = self._delivery(holder, ranges)
+        queue.lease(ranges, holder)
+        if queue.expiry.mortal:
+            queue.expiry.arm()
+        queue.counters.redelivered += count_of(found.flagged)
         if no_ack:
             queue.counters.got_no_ack += 1
-            queue.dequeue(entries, Reason.GOT)
+            queue.dequeue(holder, ranges, Reason.GOT)
         else:
             queue.counters.got += 1
         return found

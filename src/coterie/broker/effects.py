@@ -20,12 +20,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.delivery import positions_in
+from coterie.broker.observer import Arrived, QueueObserver, Reason
 from coterie.broker.state import holding, marks, messages, sharing, vocabulary
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
 
 ENQUEUE, ACQUIRE, RELEASE = messages.ENQUEUE.code, messages.ACQUIRE.code, messages.RELEASE.code
 LEAVE, SETTLE_OWED, SENT = messages.LEAVE.code, messages.SETTLE_OWED.code, messages.SENT.code
@@ -52,19 +53,21 @@ _REASONS: Final = {
 _key = itemgetter(0)
 
 
-def _positions(entries: Sequence[Entry]) -> bytes:
-    found = [entry.position for entry in entries]
+def _positions(ranges: Sequence[Range]) -> bytes:
+    if len(ranges) == 1:
+        ((first, stop),) = ranges
+        count = stop - first
+        return _SINGLE + first.to_bytes(8) if count == 1 else _RANGE + first.to_bytes(8) + count.to_bytes(4)
+    found = [*positions_in(ranges)]
     first, count = found[0], len(found)
-    if count == 1:
-        return _SINGLE + first.to_bytes(8)
     if found == [*range(first, first + count)]:
         return _RANGE + first.to_bytes(8) + count.to_bytes(4)
     return _LIST + count.to_bytes(4) + array("Q", found).tobytes()
 
 
-def _flags(entries: Sequence[Entry]) -> bytes:
+def _flags(queue: Queue, ranges: Sequence[Range]) -> bytes:
     """Of those that somebody may have seen before, if there are any."""
-    again = [entry for entry in entries if entry.redelivered]
+    again = queue.table.flagged_of(ranges)
     return bytes((DELIVERIES,)) + _positions(again) if again else b""
 
 
@@ -119,29 +122,29 @@ class Effects(QueueObserver):
 
     # Messages, as an observer of queues.
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        if self.on and queue.home is None and entries:
-            size = sum([entry.size for entry in entries])
-            data = _ENQUEUE.pack(ENQUEUE, entries[0].position, len(entries), size)
-            if queue.expiry.mortal:  # as far as this broker knows: others may know already that nothing is
-                times = array("d", [0.0 if entry.expires is None else entry.expires for entry in entries])
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
+        if self.on and queue.home is None:
+            messages = arrived.messages
+            size = sum([len(message.body) for message in messages])
+            data = _ENQUEUE.pack(ENQUEUE, arrived.first, len(messages), size)
+            if arrived.expires is not None:
+                times = array("d", [0.0 if time is None else time for time in arrived.expires])
                 if any(times):
                     data += _ROW.pack(EXPIRES, len(times), crc32(times))
             self._put(queue, data)
 
-    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        if self.on and queue.home is None and entries:
-            holder = entries[0].holder
+    def acquired(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        if self.on and queue.home is None and ranges:
             name: bytes = getattr(holder, "effect_name", b"")
-            self._put(queue, b"%c%b\0%b%b" % (ACQUIRE, name, _positions(entries), _flags(entries)))
+            self._put(queue, b"%c%b\0%b%b" % (ACQUIRE, name, _positions(ranges), _flags(queue, ranges)))
 
-    def released(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        if self.on and queue.home is None and entries:
-            self._put(queue, b"%c%b%b" % (RELEASE, _positions(entries), _flags(entries)))
+    def released(self, queue: Queue, ranges: Sequence[Range]) -> None:
+        if self.on and queue.home is None and ranges:
+            self._put(queue, b"%c%b%b" % (RELEASE, _positions(ranges), _flags(queue, ranges)))
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
-        if self.on and queue.home is None and entries and reason is not Reason.DELETED:  # that is told of the queue
-            self._put(queue, _REASONS[reason] + _positions(entries))
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
+        if self.on and queue.home is None and ranges and reason is not Reason.DELETED:  # that is told of the queue
+            self._put(queue, _REASONS[reason] + _positions(ranges))
 
     def leapt(self, queue: Queue) -> None:
         if self.on and queue.home is None:

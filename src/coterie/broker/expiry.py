@@ -7,11 +7,8 @@ message with no time at all is given to a consumer that has room this very momen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
-
-from coterie.broker.entry import Entry
-from coterie.broker.queue_image import expire_as_before
 
 if TYPE_CHECKING:
     from coterie.broker.queue import Queue
@@ -45,28 +42,35 @@ class Expiry:
 
     # Messages.
 
-    def stamp(self, entries: Iterable[Entry], ttl: int | None, now: float) -> None:
-        """Note when each expires: by its own time, or by the queue's if that is shorter."""
+    def stamp(self, first: int, lives: Iterable[int | None], ttl: int | None, now: float) -> list[float | None]:
+        """Note when each is over that came last: by its own time, or by the queue's if that is shorter."""
         self.mortal = True
-        for entry in entries:
-            assert entry.message is not None
-            own = entry.message.ttl
-            time = own if ttl is None or (own is not None and own < ttl) else ttl
-            if time is not None:
-                entry.expires = now + (time / 1000 if time else _INSTANT)
+        times = [_end(own, ttl, now) for own in lives]
+        self._queue.table.stamp(first, times)
+        return times
 
     def begin_anew(self, now: float) -> None:
         """What may expire has as much time, from `now` on, as it had when it came."""
-        mortal = [entry for entry in self._queue.entries.values() if entry.expires is not None]
-        if mortal:
-            self.stamp(mortal, self._queue.limits.ttl, now)
+        times = [*self._anew(now)]
+        if times:
+            self.mortal = True
+            self._queue.table.stamp_anew(times)
             self.arm()
 
-    def restored(self, entries: Iterable[Entry]) -> None:
-        """They come from the store, which has kept when each expires."""
-        self.mortal = any(entry.expires is not None for entry in entries)
+    def _anew(self, now: float) -> Iterator[tuple[int, float]]:
+        table, ttl = self._queue.table, self._queue.limits.ttl
+        for first, stop, before in table.expiries(table.state.live.ranges()):
+            for position, message in enumerate(table.messages([(first, stop)]), first):
+                if before is not None:
+                    assert message is not None
+                    time = _end(message.ttl, ttl, now)
+                    yield position, before if time is None else time
+
+    def restored(self) -> None:
+        """What is in the queue comes from the store, which has kept when each expires."""
+        self.mortal = self._queue.table.is_mortal
         if self._queue.limits.ttl is not None:
-            self.shorten(entries, self._queue.limits.ttl)
+            self.shorten(self._queue.limits.ttl)
 
     def again(self, mortal: bool) -> None:
         """A step was taken back: it may have stopped timers, or let go of what they are for."""
@@ -83,25 +87,20 @@ class Expiry:
         self._pause = min(max(2 * self._pause, _PAUSE_MIN), _PAUSE_MAX)
         self._paused_until = self._runtime.now() + self._pause
 
-    def shorten(self, entries: Iterable[Entry], ttl: int) -> None:
-        """From now on none of them has more time than this."""
-        if self._queue.journal.on:
-            entries = list(entries)
-            self._queue.journal.note(expire_as_before, [(entry, entry.expires) for entry in entries])
-        last = self._queue.cluster.now() + ttl / 1000
-        for entry in entries:
-            if entry.expires is None or entry.expires > last:
-                entry.expires = last
-                self.mortal = True
+    def shorten(self, ttl: int) -> None:
+        """From now on nothing in the queue has more time than this."""
+        self._queue.table.cap(self._queue.cluster.now() + ttl / 1000)
+        self.mortal = self.mortal or self._queue.count > 0
         self.arm()
 
     def arm(self, asked: bool = False) -> None:
         """There may be a new head. `asked`: the cluster knows already of those that have expired."""
         queue = self._queue
-        if not queue.entries:
+        if not queue.count:
             self.mortal = False
             return
-        due = min((head.expires for head in queue.heads() if head.expires is not None), default=None)
+        table = queue.table
+        due = min((time for head in table.heads() if (time := table.expiry(head)) is not None), default=None)
         if due is not None and (self._timer is None or due < self._due):
             if self._timer is not None:
                 self._timer.cancel()
@@ -151,6 +150,14 @@ class Expiry:
             if timer is not None:
                 timer.cancel()
         self._timer = self._lease = None
+
+
+def _end(own: int | None, ttl: int | None, now: float) -> float | None:
+    """Of a message with this time of its own, in a queue with this one."""
+    time = own if ttl is None or (own is not None and own < ttl) else ttl
+    if time is None:
+        return None
+    return now + (time / 1000 if time else _INSTANT)
 
 
 def _bounded(delay: float) -> float:

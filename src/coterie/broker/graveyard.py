@@ -12,11 +12,11 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.broker.dead_letter import goes_round, make_letter
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import positions_in
 from coterie.broker.message import Message, make_message, route_bytes
 from coterie.broker.observer import Reason
 from coterie.broker.topic import TooManySteps
@@ -26,6 +26,7 @@ from coterie.logs import Log
 if TYPE_CHECKING:
     from coterie.broker.publish import Routed
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
     from coterie.broker.vhost import Vhost
 
 log = Log(__name__)
@@ -56,35 +57,44 @@ class Cascade(ProtocolError):
         )
 
 
+class Dead(NamedTuple):
+    """Messages that have left their queue."""
+
+    queue: Queue
+    ranges: Sequence[Range]
+    messages: Sequence[Message | None]
+    reason: Reason
+    told: bool
+    """The queue's observers are to hear of it."""
+
+
 class Graveyard:
     """Of one vhost."""
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost = vhost
-        self._waiting: deque[tuple[Queue, Sequence[Entry], Reason, bool]] = deque()
+        self._waiting: deque[Dead] = deque()
         self._busy = False
         self._step = 0
         """The journal's, for which is left:"""
         self._left = self._copies = 0
         self._warned: set[tuple[str, str, str]] = set()
 
-    def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool) -> None:
-        """The entries have left the queue. `told`: the queue's observers are to hear of it."""
-        waiting = queue, entries, reason, told
+    def bury(self, waiting: Dead) -> None:
+        queue = waiting.queue
         if queue.journal.on:
             queue.journal.note(self._forget, waiting)
         self._waiting.append(waiting)
         if self._busy:
             return
         self._busy = True
-        self._allow(queue, len(entries))
+        self._allow(queue, len(waiting.messages))
         store = self._vhost.store
         store.begin()
         try:
-            self._send_on(*self._waiting.popleft())
+            self._send_on(self._waiting.popleft())
             while self._waiting:
-                waiting = self._waiting.popleft()
-                self._send_on(*waiting, again=True)
+                self._send_on(self._waiting.popleft(), again=True)
         finally:
             self._busy = False
             self._waiting.clear()  # one of them has failed, and with it the step that they belong to
@@ -112,8 +122,8 @@ class Graveyard:
 
     def at_once(self, queue: Queue) -> int:
         """Messages at the head of the queue that may die in one step, by where their letters go."""
-        head = queue.lanes.head()
-        key = "" if head is None or head.message is None else head.message.key
+        head = next(queue.table.heads(), None)
+        key = "" if head is None else queue.routing_key(head)
         return max(1, DYING_MAX // max(1, self.work(queue, key)))
 
     def _spend(self, queue: Queue, work: int) -> None:
@@ -135,32 +145,33 @@ class Graveyard:
         self._warn(queue.name, "", "dead letters that die again and again are dropped")
         return False
 
-    def _forget(self, waiting: tuple[Queue, Sequence[Entry], Reason, bool]) -> None:
+    def _forget(self, waiting: Dead) -> None:
         """A step was taken back: they have not died."""
         self._waiting = deque(each for each in self._waiting if each is not waiting)
 
-    def _send_on(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool, again: bool = False) -> None:
+    def _send_on(self, dead: Dead, again: bool = False) -> None:
         """`again`: a letter killed them, in this step."""
+        queue, ranges, messages, reason, told = dead
         traced = None
         if told:
             for observer in queue.observers:
-                observer.dequeued(queue, entries, reason)
+                observer.dequeued(queue, ranges, reason)
             traced = self._vhost.traced
         if traced is not None:
             traced.dying(queue)
         routed: Routed = {}
         unwritable: list[int] = []
-        for entry in entries:
-            assert entry.message is not None, "what dies is brought from disk first"
-            if again and not self._affords(queue, entry.message):
+        for position, message in zip(positions_in(ranges), messages, strict=True):
+            assert message is not None, "what dies is brought from disk first"
+            if again and not self._affords(queue, message):
                 continue
-            letter = self._address(queue, entry.message, reason, routed)
+            letter = self._address(queue, message, reason, routed)
             if letter is UNWRITABLE:
-                unwritable.append(entry.position)
+                unwritable.append(position)
             elif traced is not None and letter is not None:
-                traced.letter(letter, entry.position)
+                traced.letter(letter, position)
         if traced is not None:
-            traced.addressed(queue, entries, reason, routed, unwritable)
+            traced.addressed(queue, ranges, reason, routed, unwritable)
         queue.cluster.send_letters(self._vhost, routed)
         if traced is not None:
             traced.buried()

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coterie.amqp.wire.codes import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED
 from coterie.broker import records, validation
+from coterie.broker.delivery import add_range, count_of, positions_in
 from coterie.broker.lease_expiry import LeaseExpiry
 from coterie.broker.observer import Reason
-from coterie.broker.queue_image import held, hold_again
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
     from coterie.broker.storage import Record
     from coterie.runtime.base import Runtime
 
@@ -122,36 +122,33 @@ class Lease:
         """Seconds since a step of it was taken, as far as this broker knows."""
         return self.queue.leases.expiry.idle(self)
 
-    def add(self, offset: int, entry: Entry) -> None:
-        """The entry, which is in the queue, is held with that offset, which is above all others."""
+    def add(self, piece: Piece, size: int) -> None:
+        """It holds these too; their offsets are above all others. Neighbours of the last piece become a part of it."""
         pieces = self.pieces
-        if pieces:
-            last = pieces[-1]
-            if last.stop == offset and last.last + 1 == entry.position and last.redelivered == entry.redelivered:
-                pieces[-1] = Piece(last.offset, last.first, entry.position, last.redelivered)
-            else:
-                pieces.append(Piece(offset, entry.position, entry.position, entry.redelivered))
+        last = pieces[-1] if pieces else None
+        if (
+            last
+            and last.stop == piece.offset
+            and last.last + 1 == piece.first
+            and last.redelivered == piece.redelivered
+        ):
+            pieces[-1] = last._replace(last=piece.last)
         else:
-            pieces.append(Piece(offset, entry.position, entry.position, entry.redelivered))
-        self.count += 1
-        self.bytes += entry.size
+            pieces.append(piece)
+        self.count += piece.stop - piece.offset
+        self.bytes += size
 
-    def extend(self, entries: Sequence[Entry]) -> None:
-        """These, which are in the queue, are held with the next offsets. By runs: there may be very many."""
-        pieces, offset = self.pieces, self.next
-        begin, first, last, flag = pieces.pop() if pieces and pieces[-1].stop == offset else (offset, 0, -1, False)
-        for entry in entries:
-            if entry.position != last + 1 or entry.redelivered != flag:
-                if offset > begin:
-                    pieces.append(Piece(begin, first, last, flag))
-                begin, first, flag = offset, entry.position, entry.redelivered
-            last = entry.position
-            offset += 1
-        if offset > begin:
-            pieces.append(Piece(begin, first, last, flag))
-        self.next = offset
-        self.count += len(entries)
-        self.bytes += sum([entry.size for entry in entries])
+    def extend(self, ranges: Sequence[Range]) -> None:
+        """These, which are in the queue, are held with the next offsets."""
+        table = self.queue.table
+        for first, stop in ranges:
+            flagged = table.flagged_of([(first, stop)])
+            for begin, end in [*flagged, (stop, stop)]:
+                for low, high, flag in ((first, begin, False), (begin, end, True)):
+                    if low < high:
+                        self.add(Piece(self.next, low, high - 1, flag), table.bytes_of([(low, high)]))
+                        self.next += high - low
+                first = end
 
     def between(self, first: int, stop: int) -> Iterator[Piece]:
         """What it holds of these offsets, `stop` not among them."""
@@ -165,22 +162,18 @@ class Lease:
     def fits(self, first: int, size: int, most: int) -> int:
         """The offset up to which what it holds from `first` on has so many bytes together: one message at least, and
         `most` of them at most."""
-        live, left, stop = self.queue.entries, size, first
+        left, stop = size, first
         for piece in self.between(first, self.next):
-            for position in range(piece.first, piece.last + 1):
-                left -= live[position].size
+            for at, length in enumerate(self.queue.table.sizes([(piece.first, piece.last + 1)]), piece.offset):
+                left -= length
                 if most <= 0 or (left < 0 and stop > first):
                     return stop
                 most -= 1
-                stop = piece.offset + position - piece.first + 1
+                stop = at + 1
         return self.next
 
-    def entries(self, pieces: Sequence[Piece]) -> list[Entry]:
-        live = self.queue.entries
-        return [live[position] for piece in pieces for position in range(piece.first, piece.last + 1)]
-
-    def drop(self, first: int, stop: int, entries: Sequence[Entry]) -> None:
-        """It holds these entries, which are those between the offsets, no more."""
+    def drop(self, first: int, stop: int, ranges: list[Range], size: int) -> None:
+        """It holds these, which are those between the offsets, no more."""
         kept: list[Piece] = []
         for piece in self.pieces:
             if piece.stop <= first or piece.offset >= stop:
@@ -191,9 +184,10 @@ class Lease:
                 if piece.stop > stop:
                     kept.append(piece.cut(stop, piece.stop))
         self.pieces = kept
-        self.replaced.difference_update([entry.position for entry in entries])
-        self.count -= len(entries)
-        self.bytes -= sum([entry.size for entry in entries])
+        if self.replaced:
+            self.replaced.difference_update(positions_in(ranges))
+        self.count -= count_of(ranges)
+        self.bytes -= size
 
     def end_step(self) -> LeaseStep:
         """Ends it, unless another session takes it over before."""
@@ -251,24 +245,17 @@ class Leases:
         lease = self._by_name[name] = Lease(self._queue, name, vhost.new_incarnation(), user, session, since)
         return lease
 
-    def hold(self, lease: Lease, entries: list[Entry]) -> None:
+    def hold(self, lease: Lease, ranges: list[Range]) -> None:
         """Ready ones, in the order in which it takes them."""
         queue, before = self._queue, lease.bytes
         queue.keep()
-        if queue.journal.on:
-            queue.journal.note(hold_again, held(entries))
-        again = 0
-        for entry in entries:
-            entry.deliveries += 1
-            if entry.redelivered:
-                again += 1
-        lease.extend(entries)
-        self._count(len(entries), lease.bytes - before)
-        queue.lanes.pull(entries)
-        queue.lease(entries, lease)
-        queue.leased()
-        queue.counters.got += len(entries)
-        queue.counters.redelivered += again
+        lease.extend(ranges)
+        count = count_of(ranges)
+        self._count(count, lease.bytes - before)
+        queue.lease(ranges, lease)
+        queue.table.tie(ranges)
+        queue.counters.got += count
+        queue.counters.redelivered += count_of(queue.table.flagged_of(ranges))
         if queue.expiry.mortal:
             queue.expiry.arm()  # there may be another head
 
@@ -277,12 +264,12 @@ class Leases:
         self._queue.keep()
         pieces, more = _limited(lease.between(0, stop), most)
         if pieces:
-            entries = lease.entries(pieces)
+            ranges = ranges_in(pieces)
             traced = self._queue.vhost.traced
             if traced is not None:
-                traced.retiring(lease, entries)
-            self._drop(lease, pieces[0].offset, pieces[-1].stop, entries)
-            self._queue.dequeue(entries, Reason.ACCEPTED)
+                traced.retiring(lease, ranges)
+            self._drop(lease, pieces[0].offset, pieces[-1].stop, ranges)
+            self._queue.dequeue(lease, ranges, Reason.ACCEPTED)
         return more
 
     def release(self, lease: Lease, first: int, most: int) -> bool:
@@ -290,15 +277,16 @@ class Leases:
         self._queue.keep()
         pieces, more = _limited_back([*lease.between(first, lease.next)], most)
         if pieces:
-            entries = lease.entries(pieces)
-            self._drop(lease, pieces[0].offset, pieces[-1].stop, entries)
-            self._queue.leased()
-            self._queue.give_back(entries, redelivered=True)
+            ranges = ranges_in(pieces)
+            self._drop(lease, pieces[0].offset, pieces[-1].stop, ranges)
+            self._queue.table.untie(ranges)
+            self._queue.give_back(lease, ranges, redelivered=True)
         return more
 
-    def _drop(self, lease: Lease, first: int, stop: int, entries: list[Entry]) -> None:
-        lease.drop(first, stop, entries)
-        self._count(-len(entries), -sum(entry.size for entry in entries))
+    def _drop(self, lease: Lease, first: int, stop: int, ranges: list[Range]) -> None:
+        size = self._queue.table.bytes_of(ranges)
+        lease.drop(first, stop, ranges, size)
+        self._count(-count_of(ranges), -size)
 
     def _count(self, count: int, size: int) -> None:
         self.count += count
@@ -344,23 +332,32 @@ class Leases:
     def records(self) -> list[Record]:
         return [lease.record() for lease in self._by_name.values()]
 
-    def restore(self, record: dict[str, Any], entries: dict[int, Entry]) -> None:
-        """As the store kept it, or another broker has it. `entries`: what is in the queue, by position."""
-        lease = Lease(
-            self._queue, record["name"], record["id"], record["user"], record["session"], record["since"]
-        )  # fmt: skip
+    def restore(self, record: dict[str, Any]) -> None:
+        """As the store kept it, or another broker has it; what it holds is in the queue, and ready."""
+        queue, table = self._queue, self._queue.table
+        lease = Lease(queue, record["name"], record["id"], record["user"], record["session"], record["since"])
         for piece in (Piece(*each) for each in record["pieces"]):
-            for position in range(piece.first, piece.last + 1):
-                entry = entries.get(position)
-                if entry is not None:  # else it was transient
-                    entry.holder = lease
-                    entry.redelivered = piece.redelivered
-                    lease.add(piece.offset + position - piece.first, entry)
+            ranges = table.ready_of([(piece.first, piece.last + 1)])  # what is missing was transient
+            for first, stop in ranges:
+                offset = piece.offset + first - piece.first
+                lease.add(Piece(offset, first, stop - 1, piece.redelivered), table.bytes_of([(first, stop)]))
+            if ranges:
+                (table.flag if piece.redelivered else table.unflag)(ranges)
+                table.acquire(lease, ranges)
+                table.tie(ranges)
         lease.next = record["next"]
-        lease.replaced = {position for position in record.get("replaced", ()) if position in entries}
+        lease.replaced = {position for position in record.get("replaced", ()) if position in table.state.live}
         self._by_name[lease.name] = lease
         self._count(lease.count, lease.bytes)
         self.expiry.used(lease)
+
+
+def ranges_in(pieces: Sequence[Piece]) -> list[Range]:
+    """Positions, in the order of offsets."""
+    found: list[Range] = []
+    for piece in pieces:
+        add_range(found, piece.first, piece.last + 1)
+    return found
 
 
 def _limited(pieces: Iterator[Piece], most: int) -> tuple[list[Piece], bool]:
@@ -491,10 +488,10 @@ class LeaseStep:
         before = lease.count, lease.next, lease.session
         if self.do == ACQUIRE:
             if self.after is None or self.after == lease.next:
-                entries, more = self._select(queue, lease, most)
-                acquired = len(entries)
-                if entries:
-                    leases.hold(lease, entries)
+                ranges, more = self._select(queue, lease, most)
+                acquired = count_of(ranges)
+                if ranges:
+                    leases.hold(lease, ranges)
         elif self.do == RETIRE:
             more = leases.retire(lease, self.upto, most)
         elif self.do == TAKE:
@@ -509,29 +506,36 @@ class LeaseStep:
             leases.save(lease)
         return Answer(lease, acquired, more)
 
-    def _select(self, queue: Queue, lease: Lease, most: int) -> tuple[list[Entry], bool]:
+    def _select(self, queue: Queue, lease: Lease, most: int) -> tuple[list[Range], bool]:
         """Ready ones in their order; and whether there may be others."""
         if len(lease.pieces) >= PIECES_MAX:
             return [], True
         most = most if self.rows is None else min(most, self.rows)
-        now = queue.cluster.now() if queue.expiry.mortal and queue.cluster.sifts else None
-        entries: list[Entry] = []
+        found: list[Range] = []
         size = 0
-        for lane in queue.lanes.lanes():
-            for entry in lane:
-                if entry.holder is not None or entry.position < self.first:
-                    continue
-                if self.last is not None and entry.position > self.last:
-                    break
-                if now is not None and entry.expires is not None and entry.expires <= now:
-                    continue
-                if len(entries) >= most:
-                    return entries, True
-                if self.bytes is not None and entries and size + entry.size > self.bytes:
-                    return entries, True
-                entries.append(entry)
-                size += entry.size
-        return entries, False
+        for first, stop in self._candidates(queue):
+            for position, length in enumerate(queue.table.sizes([(first, stop)]), first):
+                if most <= 0:
+                    return found, True
+                if self.bytes is not None and found and size + length > self.bytes:
+                    return found, True
+                add_range(found, position, position + 1)
+                most -= 1
+                size += length
+        return found, False
+
+    def _candidates(self, queue: Queue) -> Iterator[Range]:
+        """What is ready of the positions that are asked for, and not over."""
+        stop = queue.next_position if self.last is None else min(self.last + 1, queue.next_position)
+        now = queue.cluster.now() if queue.expiry.mortal and queue.cluster.sifts else None
+        for lane in queue.table.state.in_order():
+            spans = lane.ranges(min(self.first, stop), stop)
+            if now is None:
+                yield from spans
+            else:
+                for begin, end, time in queue.table.expiries(spans):
+                    if time is None or time > now:
+                        yield begin, end
 
 
 def _label(value: object) -> str:

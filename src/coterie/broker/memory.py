@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-ENTRY: Final = 512
-"""Bytes that a message takes beside its body and headers, paged out or not: its entry, its place, its properties."""
+BESIDE: Final = 512
+"""Bytes that a message takes beside its body and headers, about, paged out or not."""
 PROCESS_PART: Final = 1.5
 """Of memory_high: what the process may have before publishers wait whatever is counted."""
 PROCESS_MAX: Final = 4 / 3

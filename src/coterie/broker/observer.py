@@ -1,22 +1,26 @@
 """Queue observers: the store, limits, metrics and the cluster see a queue through one mechanism.
 
-Every call is a batch, comes after the queue's state has changed, and names entries of that queue alone. An observer
-never changes the queue from within a call.
+Every call is a batch, comes after the queue's state has changed, and names messages of that queue by ranges of their
+positions, in the order in which it happened to them. An observer never changes the queue from within a call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
+    from coterie.broker.message import Message
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
+
+Mark = int | str | None
+"""What a queue's kind knows of a message: its priority, or its last-value key."""
 
 
 class Reason(Enum):
-    """Why an entry left its queue. The text of those that make a dead letter is what `x-death` tells."""
+    """Why a message left its queue. The text of those that make a dead letter is what `x-death` tells."""
 
     ACCEPTED = "accepted"
     GOT = "got"
@@ -36,6 +40,22 @@ class Reason(Enum):
     """The store has it no more: its disk is damaged."""
 
 
+class Arrived(NamedTuple):
+    """Messages that came to a queue, with positions in a row."""
+
+    first: int
+    messages: Sequence[Message]
+    expires: Sequence[float | None] | None = None
+    """When each is over, by `Cluster.now`; None: none of them ever is."""
+    marks: Sequence[Mark] | None = None
+    """None: the queue's kind needs none."""
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last."""
+        return self.first + len(self.messages)
+
+
 class QueueObserver:
     """Does nothing; override what you care for."""
 
@@ -45,19 +65,19 @@ class QueueObserver:
     def leapt(self, queue: Queue) -> None:
         """Its next position may be further on than any message says."""
 
-    def flagged(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        """They are ready, and somebody may have seen them, as others say: `redelivered` of each is up to date."""
+    def flagged(self, queue: Queue, ranges: Sequence[Range]) -> None:
+        """They are ready, and somebody may have seen them, as others say."""
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        """New entries, with rising positions. Those that a limit evicts at once come too, and are dequeued after."""
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
+        """New messages. Those that a limit evicts at once come too, and are dequeued after."""
 
-    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        """Each has a holder now."""
+    def acquired(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        """They are that one's now."""
 
-    def released(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        """They are ready again, at their places; `redelivered` of each is up to date."""
+    def released(self, queue: Queue, ranges: Sequence[Range]) -> None:
+        """They are ready again, at their places; what somebody may have seen is flagged."""
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
         """They are gone."""
 
     def consumers_changed(self, queue: Queue) -> None:

@@ -9,13 +9,14 @@ when its letter is there.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from coterie.broker.entry import GONE, Entry
-from coterie.broker.leases import Lease
+from coterie.broker.delivery import count_of, positions_in, split
+from coterie.broker.message_table import count_in, within
 from coterie.broker.observer import Reason
+from coterie.broker.ranges import END, PositionSet, Range
+from coterie.broker.state.positions import cut, put
 from coterie.broker.storage import Damaged
 from coterie.logs import Log
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from coterie.runtime.base import Runtime, Timer
 
 log = Log(__name__)
+Found = Mapping[int, "Message"]
+"""By position."""
 
 
 class Pager:
@@ -35,8 +38,8 @@ class Pager:
         keeps = store.durable and queue.spec.durable and not queue.spec.exclusive and queue.vhost.cluster.immediate
         self.limit = settings.queue_resident_max if keeps else sys.maxsize
         """Bytes of bodies above which the queue is to be paged."""
-        self.paged = 0
-        """How many entries are on disk only."""
+        self.absent = PositionSet()
+        """What is on disk only."""
         self.paged_bytes = 0
         self.dying = 0
         """How many are held until they have been brought and are gone."""
@@ -54,6 +57,11 @@ class Pager:
         self._singly = 0
         """How many are to be brought one at a time."""
         self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def paged(self) -> int:
+        """How many messages are on disk only."""
+        return self.absent.count
 
     @property
     def resident(self) -> int:
@@ -76,98 +84,125 @@ class Pager:
         self.watch()
         if self.resident <= self.limit:
             return
-        candidates: list[Entry] = []
-        if not self._next:  # the first time, all but the head
-            spare = self.limit // 2
-            for entry in queue.in_order():
-                spare -= entry.size
-                if spare < 0:
-                    candidates.append(entry)
-            candidates += [entry for lease in queue.leases for entry in lease.entries(lease.pieces)]
-            candidates.sort(key=lambda entry: entry.position)
-        else:
-            candidates = queue.browse(self._next, queue.next_position - 1, len(queue.entries))
+        candidates = self._candidates()
         self._next = queue.next_position
-        out = [entry for entry in candidates if entry.message is not None and _may_leave(entry.holder)]
-        if self._store.page_out(out):
-            self._count_out(out)
-        not_yet = (e.position for e in out if e.message is not None and e.message.persistent)
-        self._next = next(not_yet, self._next)
+        out = self._store.on_disk(queue, [*candidates.ranges()])
+        if out:
+            self._forget(out)
+            candidates.remove_all(self.absent)
+        for first, stop in candidates.ranges():
+            for position, message in enumerate(queue.table.messages([(first, stop)]), first):
+                if message is not None and message.persistent:  # it is not on disk yet
+                    self._next = position
+                    return
 
-    def restored(self, entries: Iterable[Entry]) -> None:
-        self._count_out(entries)
+    def _candidates(self) -> PositionSet:
+        """What nobody is about to need; a lease is read when it is read."""
+        queue = self._queue
+        table = queue.table
+        found = table.state.ready.copy()
+        if not self._next:  # the first time, all but the head
+            head = table.state.lengths.fitting(table.in_order(), self.limit // 2)
+            cut(found, table.first_ready(head))
+        for lease in queue.leases:
+            held = table.held(lease)
+            if held:
+                found.add_all(held)
+        if self._next:
+            found = found.within(self._next, END)
+        found.remove_all(self.absent)
+        return found
+
+    def _forget(self, ranges: list[Range]) -> None:
+        self._queue.table.contents.drop(ranges)
+        self._count_out(ranges)
+
+    def restored(self, ranges: list[Range]) -> None:
+        """They are on disk only."""
+        self._count_out(ranges)
         if self._queue.bytes > self.limit:
             self.watch()
 
-    def left(self, entries: Iterable[Entry]) -> None:
-        """They have left the queue."""
-        if self._queue.journal.on:
-            entries = list(entries)
-            self._queue.journal.note(_page_again, [entry for entry in entries if entry.paged])
-        for entry in entries:
-            if entry.paged:
-                entry.paged = False
-                self.paged -= 1
-                self.paged_bytes -= entry.size
+    def leaving(self, ranges: Sequence[Range]) -> tuple[list[Range], int]:
+        """What of these is on disk only, and its bytes."""
+        found = within(ranges, self.absent)
+        return found, self._queue.table.bytes_of(found)
 
-    def _count_out(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            if entry.message is None and not entry.paged:
-                entry.paged = True
-                self.paged += 1
-                self.paged_bytes += entry.size
+    def left(self, ranges: list[Range], size: int) -> None:
+        """They have left the queue, and no step can bring them back."""
+        cut(self.absent, ranges)
+        self.paged_bytes -= size
+
+    def _count_out(self, ranges: list[Range]) -> None:
+        put(self.absent, ranges)
+        self.paged_bytes += self._queue.table.bytes_of(ranges)
+
+    def _count_in(self, ranges: list[Range]) -> None:
+        cut(self.absent, ranges)
+        self.paged_bytes -= self._queue.table.bytes_of(ranges)
 
     # In.
 
-    def present(self, entries: list[Entry]) -> list[Entry]:
-        """Of what was taken from the head, that which is in memory before the first that is not; the rest goes back,
-        and is brought."""
-        for at, entry in enumerate(entries):
-            if entry.message is None:
-                self._queue.untake(entries[at:])
-                self.bring()
-                return entries[:at]
-        return entries
+    def present(self, ranges: list[Range]) -> list[Range]:
+        """Of what is at the head, that which is in memory before the first that is not; the rest is brought."""
+        count = 0
+        for first, stop in ranges:
+            absent = self.absent.next_from(first)
+            if absent is not None and absent < stop:
+                count += absent - first
+                self.bring(behind=count)
+                return split(ranges, count)[0]
+            count += stop - first
+        return ranges
 
-    def bring(self, done: Callable[[], None] | None = None) -> None:
-        """Load what is next at the head, then `done`; consumers are served in any case."""
+    def bring(self, done: Callable[[], None] | None = None, behind: int = 0) -> None:
+        """Load what is next at the head, behind so many that are about to be given, then `done`; consumers are served
+        in any case."""
         if done is not None:
             self._waiting.append(done)
         if self._loading:
             return
-        batch, size = [], 0
+        table = self._queue.table
         most = 1 if self._singly else self._settings.page_batch
-        for entry in islice(self._queue.in_order(), self._settings.page_batch):
-            if entry.message is None:
-                batch.append(entry)
-                size += entry.size
-                if len(batch) >= most or size >= self._settings.page_batch_bytes:
-                    break
+        next_ones = split(table.first_ready(behind + self._settings.page_batch), behind)[1]
+        wanted = within(next_ones, self.absent)
+        fitting = table.state.lengths.fitting(wanted, self._settings.page_batch_bytes - 1) + 1
+        batch = split(wanted, min(most, fitting))[0]
         self._loading = True
-        self._store.load(batch, lambda error: self._loaded(batch, error))
+        self._store.load(self._queue, batch, lambda found, error: self._loaded(batch, found, error))
 
     def bring_all(self, done: Callable[[Exception | None], None]) -> None:
         """Load everything, then `done`; with an error, what could not be loaded is still on disk only."""
-        absent = [entry for entry in self._queue.entries.values() if entry.message is None]
 
-        def loaded(error: Exception | None) -> None:
-            self._count_in(absent)
+        def loaded(found: Found, error: Exception | None) -> None:
+            self._take_in(found)
             done(error)
 
-        if absent:
-            self._store.load(absent, loaded)
+        if self.absent:
+            self._store.load(self._queue, [*self.absent.ranges()], loaded)
         else:
             done(None)
 
-    def _loaded(self, batch: list[Entry], error: Exception | None) -> None:
+    def _take_in(self, found: Found) -> None:
+        """It may have been loaded twice at a time, or have left."""
+        absent, contents = self.absent, self._queue.table.contents
+        there: list[Range] = []
+        for position, message in found.items():
+            if position in absent:
+                contents.put(position, [message])
+                there.append((position, position + 1))
+        self._count_in(there)
+
+    def _loaded(self, batch: list[Range], found: Found, error: Exception | None) -> None:
         self._loading = False
-        if not self._queue.deleted:
-            self._count_in(batch)
-            absent = [entry for entry in batch if entry.message is None and entry.holder is None]
+        queue = self._queue
+        if not queue.deleted:
+            self._take_in(found)
+            absent = within(queue.table.ready_of(batch), self.absent)
             self._singly = max(self._singly - 1, 0)
             if not absent:
                 self._failed = 0
-                self._queue.dispatch()
+                queue.dispatch()
             elif isinstance(error, Damaged):
                 self._damaged(absent)
             else:
@@ -176,105 +211,101 @@ class Pager:
         for done in waiting:
             done()
 
-    def _damaged(self, absent: list[Entry]) -> None:
+    def _damaged(self, absent: list[Range]) -> None:
         """At least one is damaged for good. Which one shows when they are brought one at a time."""
-        if len(absent) == 1:
+        count = count_of(absent)
+        if count == 1:
             self._queue.lose(absent)
         else:
-            self._singly = len(absent)
+            self._singly = count
         self._runtime.call_soon(self._queue.dispatch)
 
-    def _unreadable(self, absent: list[Entry], error: Exception | None) -> None:
+    def _unreadable(self, absent: list[Range], error: Exception | None) -> None:
         """The disk may be well again later."""
-        log.error("messages cannot be read from disk", queue=self._queue.name, count=len(absent), error=error)
+        log.error(
+            "messages cannot be read from disk", queue=self._queue.name, count=count_of(absent), error=error
+        )  # fmt: skip
         self._failed += 1
         if self._failed >= self._settings.page_tries:
             self._failed = 0
             self._queue.lose(absent)
         self._runtime.call_later(self._settings.page_retry, self._queue.dispatch)
 
-    def _count_in(self, batch: Sequence[Entry]) -> None:
-        for entry in batch:
-            if entry.message is not None and entry.paged:
-                entry.paged = False
-                self.paged -= 1
-                self.paged_bytes -= entry.size
-
-    def hold(self, entries: list[Entry], reason: Reason) -> list[Entry]:
+    def hold(self, ranges: list[Range], reason: Reason) -> list[Range]:
         """Ready ones must die. Those on disk are held and brought, and die then; the others are given back."""
-        absent = [entry for entry in entries if entry.message is None]
+        absent = within(ranges, self.absent)
         if not absent:
-            return entries
-        self._queue.lease(absent, self)
-        self.dying += len(absent)
-        self.dying_bytes += sum(entry.size for entry in absent)
+            return ranges
+        queue = self._queue
+        queue.keep()
+        queue.lease(absent, self)
+        queue.table.tie(absent)
+        self.dying += count_of(absent)
+        self.dying_bytes += queue.table.bytes_of(absent)
         self._bring_held(absent, reason, self._settings.page_tries)
-        return [entry for entry in entries if entry.message is not None]
+        here = PositionSet(ranges)
+        cut(here, absent)
+        return within(ranges, here)
 
-    def _bring_held(self, entries: list[Entry], reason: Reason, tries: int) -> None:
-        def loaded(error: Exception | None) -> None:
-            if self._queue.deleted:
+    def _bring_held(self, ranges: list[Range], reason: Reason, tries: int) -> None:
+        queue = self._queue
+
+        def loaded(found: Found, error: Exception | None) -> None:
+            if queue.deleted:
                 return
-            self._count_in(entries)
-            here = [entry for entry in entries if entry.message is not None]
-            absent = [entry for entry in entries if entry.message is None and entry.holder is self]
-            if here:
-                self._die(here, reason)
+            self._take_in(found)
+            held = queue.table.held_of(self, ranges)
+            absent = within(held, self.absent)
+            if count_of(absent) < count_of(held):
+                here = PositionSet(held)
+                cut(here, absent)
+                self._die(within(held, here), reason)
             if not absent:
                 return
-            log.error("dead letters cannot be read", queue=self._queue.name, count=len(absent), error=error)
+            log.error("dead letters cannot be read", queue=queue.name, count=count_of(absent), error=error)
             damaged = isinstance(error, Damaged)
-            if tries <= 1 or (damaged and len(absent) == 1):
+            if tries <= 1 or (damaged and count_of(absent) == 1):
                 self._die(absent, Reason.LOST)
             elif damaged:
-                for entry in absent:
-                    self._bring_held([entry], reason, tries)
+                for position in positions_in(absent):
+                    self._bring_held([(position, position + 1)], reason, tries)
             else:
                 self._runtime.call_later(self._settings.page_retry, self._bring_held, absent, reason, tries - 1)
 
-        self._store.load(entries, loaded)
+        self._store.load(queue, ranges, loaded)
 
-    def _die(self, entries: list[Entry], reason: Reason) -> None:
-        self.dying -= len(entries)
-        self.dying_bytes -= sum(entry.size for entry in entries)
-        self._queue.dequeue(entries, reason)
+    def _die(self, ranges: list[Range], reason: Reason) -> None:
+        self.dying -= count_of(ranges)
+        self.dying_bytes -= self._queue.table.bytes_of(ranges)
+        self._queue.dequeue(self, ranges, reason)
 
-    def read(self, entries: Sequence[Entry], done: Callable[[list[tuple[Entry, Message]] | Exception], None]) -> None:
-        """The messages of these entries, without making any of them resident."""
-        absent = [entry for entry in entries if entry.message is None]
+    def read(
+        self, ranges: Sequence[Range], done: Callable[[list[tuple[int, Message]] | Exception], None]
+    ) -> None:  # fmt: skip
+        """Positions and messages of these, without making any of them resident."""
+        table = self._queue.table
+        messages = table.messages(ranges)
+        absent = within(ranges, self.absent) if count_in(ranges, self.absent) else []
         if not absent:
-            done([(entry, entry.message) for entry in entries if entry.message is not None])
+            done([(at, message) for at, message in zip(positions_in(ranges), messages, strict=True) if message])
             return
-        copies = {entry.position: _copy(entry) for entry in absent}
-        messages = {entry.position: entry.message for entry in entries}
 
-        def loaded(error: Exception | None) -> None:
-            messages.update((position, copy.message) for position, copy in copies.items())
-            found = [(e, m) for e in entries if (m := messages[e.position]) is not None]
-            # What left the queue meanwhile is not missed; anything else that is not there is an error.
-            lost = error is not None and any(messages[e.position] is None and e.holder is not GONE for e in entries)
+        def loaded(brought: Found, error: Exception | None) -> None:
+            found: list[tuple[int, Message]] = []
+            lost = False
+            for position, here in zip(positions_in(ranges), messages, strict=True):
+                message = here or brought.get(position)
+                if message is not None:
+                    found.append((position, message))
+                else:  # what left the queue meanwhile is not missed; anything else that is not there is an error
+                    lost = lost or position in table.state.live
             done(error if lost and error is not None else found)
 
-        self._store.load(list(copies.values()), loaded)
+        self._store.load(self._queue, absent, loaded)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.paged = self.paged_bytes = 0
-
-
-def _may_leave(holder: object) -> bool:
-    """Whether nobody is about to need its message; a lease is read when it is read."""
-    return holder is None or isinstance(holder, Lease)
-
-
-def _page_again(entries: Iterable[Entry]) -> None:
-    for entry in entries:
-        entry.paged = True
-
-
-def _copy(entry: Entry) -> Entry:
-    copy = Entry(entry.position, None, entry.queue, entry.size)
-    copy.stored = entry.stored
-    return copy
+        self.absent = PositionSet()
+        self.paged_bytes = 0

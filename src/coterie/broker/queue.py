@@ -27,25 +27,28 @@ What a client wants (`accept`, `release`, `reject`) goes to the cluster, which c
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from coterie.broker import queue_image
 from coterie.broker.arguments import REJECT_DEAD
 from coterie.broker.counters import Counters
 from coterie.broker.deduplication import Window, window_for
-from coterie.broker.delivery import Delivery, HeldRanges, positions_in, ranges_of
+from coterie.broker.delivery import Delivery, HeldRanges, count_of, merged, positions_in
 from coterie.broker.dispatch import Dispatcher
 from coterie.broker.effects import REMOVE
-from coterie.broker.entry import GONE, Entry
 from coterie.broker.expiry import Expiry
-from coterie.broker.leases import Leases
+from coterie.broker.journal import restore_attributes
+from coterie.broker.leases import Lease, Leases
 from coterie.broker.limits import Limits
-from coterie.broker.observer import DEADLY, QueueObserver, Reason
+from coterie.broker.message_table import MessageTable, within
+from coterie.broker.observer import DEADLY, Arrived, Mark, QueueObserver, Reason
 from coterie.broker.paging import Pager
-from coterie.broker.ready import OneLane, Ready
-from coterie.broker.rows import Row, rows_of
+from coterie.broker.ranges import END, PositionSet
+from coterie.broker.restoring import restore
+from coterie.broker.rows import Row
+from coterie.broker.state.queue_state import QueueConfig
 from coterie.broker.state.vocabulary import Count
 
 if TYPE_CHECKING:
@@ -53,19 +56,18 @@ if TYPE_CHECKING:
     from coterie.broker.following.followed_queue import Replica
     from coterie.broker.message import Message
     from coterie.broker.ranges import Range
+    from coterie.broker.restoring import Restored
     from coterie.broker.specs import QueueSpec
     from coterie.broker.vhost import Vhost
     from coterie.runtime.base import Runtime
-
-_position = attrgetter("position")
-_LONG = 4096
-"""A range may be longer than the queue by so many positions, and all of them are looked at."""
 
 
 class Queue:
     """First in, first out; the other kinds override what differs."""
 
     kind = "fifo"
+    marked: ClassVar[bool] = False
+    """This kind must know something of each message (`mark_of`)."""
 
     def __init__(
         self, vhost: Vhost, name: str, incarnation: int, spec: QueueSpec, runtime: Runtime, owner: object | None = None
@@ -84,16 +86,11 @@ class Queue:
         self.policy: str | None = None
         self.operator_policy: str | None = None
         self.observers: list[QueueObserver] = []
-        self.entries: dict[int, Entry] = {}
-        """Everything that is in the queue, ready or acquired, by position; in the order of positions."""
-        self.ready = 0
-        self.ready_bytes = 0
-        self.bytes = 0
-        """Bodies of everything that is in the queue."""
-        self.next_position = 1
         self.counters = Counters()
         self.deleted = False
         self.journal = vhost.journal
+        self.table = MessageTable(incarnation, self._config(spec), self.journal)
+        """What is in it, ready or acquired."""
         self.kept_in = -1
         """The turn of the journal that knows how this queue was."""
         self.replica: Replica | None = None
@@ -107,8 +104,6 @@ class Queue:
         self.pager = Pager(self, runtime)
         self._runtime = runtime
         self.cluster = vhost.cluster
-        self.lanes = self._make_lanes()
-        self._prepare()
 
     @property
     def what(self) -> str:
@@ -116,8 +111,25 @@ class Queue:
         return f"queue '{self.name}' in vhost '{self.vhost.name}'"
 
     @property
+    def ready(self) -> int:
+        return self.table.state.ready.count
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.table.state.ready_bytes
+
+    @property
     def unacked(self) -> int:
-        return len(self.entries) - self.ready
+        return self.table.state.held_count
+
+    @property
+    def bytes(self) -> int:
+        """Bodies of everything that is in the queue."""
+        return self.table.state.bytes
+
+    @property
+    def next_position(self) -> int:
+        return self.table.state.next_position
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -132,15 +144,6 @@ class Queue:
         """Before anything but messages changes: note how it is, if that is called for."""
         if self.journal.on:
             queue_image.keep(self)
-
-    def remake(self) -> None:
-        """A step was taken back: make anew what follows from what is in the queue, and who holds it."""
-        self.lanes = self._make_lanes()
-        self.lanes.push([entry for entry in self.entries.values() if entry.holder is None])
-        self._remake()
-
-    def _remake(self) -> None:
-        """And what this kind needs."""
 
     # Messages come.
 
@@ -165,85 +168,68 @@ class Queue:
         if self.journal.effects.on:
             self.journal.effects.counted(self, Count.REFUSED, len(messages))
         if self.limits.overflow == REJECT_DEAD and self.limits.dead_exchange is not None:
-            entries = [Entry(0, message, self, len(message.body)) for message in messages]
-            self.vhost.bury(self, entries, Reason.EVICTED, told=False)
+            self.vhost.bury(self, [(0, 1)] * len(messages), messages, Reason.EVICTED, told=False)
 
-    def enqueue(self, messages: Sequence[Message]) -> list[Entry]:
+    def enqueue(self, messages: Sequence[Message]) -> None:
         """Give them positions and a place. Consumers get them once this turn is over."""
         if not messages:
-            return []
-        entries: list[Entry] = []
+            return
         if self.journal.on:
             queue_image.keep(self)
-            self.journal.note(queue_image.take_back, self, entries)
-        live = self.entries
-        position = self.next_position
+        table = self.table
         ttl = self.limits.ttl
-        mortal = ttl is not None
-        size = 0
-        for message in messages:
-            length = len(message.body)
-            entry = Entry(position, message, self, length)
-            if message.ttl is not None:
-                mortal = True
-            entries.append(entry)
-            live[position] = entry
-            size += length
-            position += 1
-        self.next_position = position
-        self.ready += len(entries)
-        self.ready_bytes += size
-        self.bytes += size
-        self.counters.enqueued += len(entries)
-        now = self.cluster.now() if mortal else None
-        if now is not None:
-            self.expiry.stamp(entries, ttl, now)
-        self._mark(entries)
-        self.lanes.push(entries)
+        lives = [message.ttl for message in messages]
+        mortal = ttl is not None or lives.count(None) != len(lives)
+        first = table.enqueue(messages)
+        self.counters.enqueued += len(messages)
+        now: float | None = None
+        times: list[float | None] | None = None
+        if mortal:
+            now = self.cluster.now()
+            times = self.expiry.stamp(first, lives, ttl, now)
+        marks = self._mark(first, messages) if self.marked else None
+        arrived = Arrived(first, messages, times, marks)
         for observer in self.observers:
-            observer.enqueued(self, entries)
+            observer.enqueued(self, arrived)
         if self.rotation.hungry:
             self.dispatcher.schedule(now)
-        self._fit(entries, now)
+        self._fit(arrived, now)
         if mortal:
             self.expiry.arm()
         if self.bytes > self.pager.limit:
             self.pager.watch()
-        return entries
 
-    def restore(self, entries: list[Entry], next_position: int) -> None:
-        """What the store kept, or another broker has, by rising positions, into a queue that is empty yet."""
-        assert not self.entries
-        assert next_position >= self.next_position
+    # What the store kept, or another broker has.
+
+    def restore(self, found: Restored, next_position: int) -> None:
+        """Into a queue that is empty yet; then leases and consumers may hold something of it, and then `settle`."""
+        assert not self.count
+        restore(self, found)
         self.leap(next_position)
-        self.entries = {entry.position: entry for entry in entries}
-        ready = [entry for entry in entries if entry.holder is None]
-        self.ready, self.ready_bytes = len(ready), sum(entry.size for entry in ready)
-        self.bytes = sum(entry.size for entry in entries)
-        self.pager.restored(entries)
-        self.expiry.restored(entries)
-        self._mark(entries)
-        self.lanes.push(ready)
-        self._fit(entries, None)
+
+    def settle(self) -> None:
+        """Everything that was restored is there, and whoever holds something of it."""
+        self.pager.restored([*self.pager.absent.ranges()])
+        self.expiry.restored()
+        self._restored()
+        self._fit(None, None)
         self.expiry.arm()
 
     def leap(self, position: int) -> None:
         """Go on from there, at least: others may have given the positions before it."""
-        self.next_position = max(self.next_position, position)
+        self.table.leap(position)
         for observer in self.observers:
             observer.leapt(self)
 
     def flag(self, upto: int | None = None) -> None:
         """Whatever is ready, or is so up to there, may have been given to somebody by others."""
-        entries = [
-            entry
-            for entry in self.entries.values()
-            if entry.holder is None and not entry.redelivered and (upto is None or entry.position <= upto)
-        ]
-        for entry in entries:
-            entry.redelivered = True
+        state = self.table.state
+        found = state.ready.copy() if upto is None else state.ready.within(0, upto + 1)
+        found.remove_all(self.table.flagged)
+        ranges = [*found.ranges()]
+        self.table.flag(ranges)
         for observer in self.observers:
-            observer.flagged(self, entries)
+            observer.flagged(self, ranges)
 
     # Consumers.
 
@@ -264,10 +250,6 @@ class Queue:
         """Give consumers with room what is ready, now and not at the end of the turn."""
         self.keep()
         self.dispatcher.dispatch(now)
-
-    def apply_acquire(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """The entries, which were taken from the ready ones, are the consumer's."""
-        self.dispatcher.acquired(consumer, entries)
 
     def get(self, holder: object, no_ack: bool = False) -> Delivery | None:
         """The next one for whoever asks; None: there is none, or it is on disk and must be loaded (`pager.bring`)."""
@@ -294,88 +276,44 @@ class Queue:
         self._settle(holder, ranges, Reason.REJECTED)
 
     def apply_release(self, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
-        self.give_back(self._held(holder, ranges), redelivered)
+        self.give_back(holder, self.table.held_of(holder, ranges), redelivered)
 
     def _settle(self, holder: object, ranges: Sequence[Range], reason: Reason) -> None:
         """What that holder holds of these leaves."""
-        live, gone, size = self.entries, GONE, 0
-        left: list[Entry] = []
-        if self.journal.on:
-            queue_image.keep(self)
-            self.journal.note(queue_image.hold_in, self, left, holder)
-        if holder is None:
-            return
-        for position in self._within(ranges):
-            entry = live.get(position)
-            if entry is not None and entry.holder is holder:
-                left.append(entry)
-                entry.holder = gone
-                del live[position]
-                size += entry.size
-        self.bytes -= size
-        if left:
-            self._left(left, reason)
+        self.keep()
+        held = self.table.held_of(holder, ranges)
+        if held:
+            self._leave([(holder, held)], held, reason)
 
-    def _held(self, holder: object, ranges: Sequence[Range]) -> list[Entry]:
-        """Those that are still in the queue, and that holder's."""
-        found = map(self.entries.get, self._within(ranges))
-        return [entry for entry in found if entry is not None and entry.holder is holder]
-
-    def _within(self, ranges: Sequence[Range]) -> Iterable[int]:
-        """Positions in these ranges, and of very long ones those alone where something is."""
-        live = self.entries
-        most = len(live) + _LONG
-        for first, stop in ranges:
-            if stop - first > most:
-                break
-        else:
-            return range(*ranges[0]) if len(ranges) == 1 else positions_in(ranges)
-        return [position for first, stop in ranges for position in sorted(live) if first <= position < stop]
-
-    def give_back(self, entries: Sequence[Entry], redelivered: bool) -> None:
-        """By the rules: beyond the delivery limit they leave."""
-        back = [entry for entry in entries if entry.holder is not None and entry.holder is not GONE]
-        if not back:
+    def give_back(self, holder: object, ranges: list[Range], redelivered: bool) -> None:
+        """What it holds goes back by the rules: beyond the delivery limit it leaves."""
+        if not ranges:
             return
         self.keep()
         limit = self.limits.delivery_limit
         if limit is not None and redelivered:
-            exhausted = [entry for entry in back if entry.deliveries > limit]
+            exhausted = self.table.exhausted(ranges, limit)
             if exhausted:
-                self.dequeue(exhausted, Reason.EXHAUSTED)
-                back = [entry for entry in back if entry.holder is not GONE]
-        back.sort(key=_position)
-        if self.journal.on:
-            self.journal.note(queue_image.hold_again, queue_image.held(back))
-        for entry in back:
-            entry.holder = None
-            if redelivered:
-                entry.redelivered = True
-            else:
-                entry.deliveries -= 1
-            self.ready_bytes += entry.size
-        self.ready += len(back)
-        self.counters.released += len(back)
-        self.lanes.put_back(back)
+                self.dequeue(holder, exhausted, Reason.EXHAUSTED)
+                ranges = self.table.held_of(holder, ranges)
+        self._put_back(holder, ranges, redelivered)
+        self.counters.released += count_of(ranges)
         for observer in self.observers:
-            observer.released(self, back)
-        self._fit((), None)
+            observer.released(self, merged(ranges))
+        self._fit(None, None)
         if self.expiry.mortal:
             self.expiry.arm()
         self.dispatcher.schedule()
 
+    def _put_back(self, holder: object, ranges: list[Range], redelivered: bool) -> None:
+        if ranges:
+            self.table.release(holder, merged(ranges), redelivered)
+
     def put_back(self, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:
         """As `apply_release`, without the rules: no limit is looked at, so nothing leaves the queue."""
-        back = sorted(self._held(holder, ranges), key=_position)
-        if self.journal.on:
-            queue_image.keep(self)
-            self.journal.note(queue_image.hold_again, queue_image.held(back))
-        for entry in back:
-            entry.holder = None
-            entry.redelivered = entry.redelivered or redelivered
-        self.ready += len(back)
-        self.ready_bytes += sum(entry.size for entry in back)
-        self.remake()
+        self.keep()
+        back = merged(self.table.held_of(holder, ranges))
+        self._put_back(holder, back, redelivered)
         for observer in self.observers:
             observer.released(self, back)
 
@@ -384,63 +322,58 @@ class Queue:
         self.keep()
         if consumer in self.rotation.consumers:
             self.rotation.remove(consumer)
+            self.table.let_go(consumer)
             if self.journal.effects.on:
                 self.journal.effects.consumer(self, REMOVE, consumer)
 
-    def dequeue(self, entries: Sequence[Entry], reason: Reason) -> None:
-        """Acquired ones leave; those that are gone already are left alone."""
-        if self.journal.on:
-            queue_image.keep(self)
-            holders = [GONE if entry.holder is None else entry.holder for entry in entries]
-            self.journal.note(queue_image.bring_back, self, entries, holders)
-        live = self.entries
-        gone = GONE
-        size = 0
-        left: list[Entry] = []
-        for entry in entries:
-            holder = entry.holder
-            if holder is not None and holder is not gone:
-                entry.holder = gone
-                del live[entry.position]
-                size += entry.size
-                left.append(entry)
-        self.bytes -= size
-        if left:
-            self._left(left, reason)
+    def dequeue(self, holder: object, ranges: Sequence[Range], reason: Reason) -> None:
+        """What it holds of these leaves."""
+        self.dequeue_all([(holder, self.table.held_of(holder, ranges))], ranges, reason)
 
-    def leave(self, entries: list[Entry], reason: Reason, ghosts: bool = False) -> None:
-        """Ready ones leave. They were taken from the head, unless they become ghosts."""
-        if reason in DEADLY and self.pager.paged and self.limits.dead_exchange is not None:
-            entries = self.pager.hold(entries, reason)
-        if self.journal.on:
-            queue_image.keep(self)
-            self.journal.note(queue_image.bring_back, self, entries, [entry.holder for entry in entries])
-        live = self.entries
-        size = 0
-        for entry in entries:
-            entry.holder = GONE
-            del live[entry.position]
-            size += entry.size
-        self.ready -= len(entries)
-        self.ready_bytes -= size
-        self.bytes -= size
-        if ghosts:
-            self.lanes.haunt(len(entries), self.ready)
-        if entries:
-            self._left(entries, reason)
+    def dequeue_all(
+        self, shares: Sequence[tuple[object, list[Range]]], ranges: Sequence[Range], reason: Reason
+    ) -> None:  # fmt: skip
+        """What these hold leaves, in the order of the ranges."""
+        self.keep()
+        shares = [share for share in shares if share[1]]
+        if len(shares) == 1:
+            self._leave(shares, shares[0][1], reason)
+        elif shares:
+            all_held = PositionSet([each for _, held in shares for each in held])
+            self._leave(shares, within(ranges, all_held), reason)
+
+    def leave(self, ranges: list[Range], reason: Reason) -> None:
+        """Ready ones leave."""
+        if reason in DEADLY and self.pager.absent and self.limits.dead_exchange is not None:
+            ranges = self.pager.hold(ranges, reason)
+        self.keep()
+        if ranges:
+            self._leave([(None, ranges)], ranges, reason)
             if self.expiry.mortal:
                 self.expiry.arm()
 
-    def _left(self, entries: list[Entry], reason: Reason) -> None:
-        if self.pager.paged:
-            self.pager.left(entries)
-        self.counters.left(reason, len(entries))
-        self._forget(entries)
-        if reason in DEADLY and self.limits.dead_exchange is not None:
-            self.vhost.bury(self, entries, reason)
+    def _leave(
+        self, shares: Sequence[tuple[object | None, list[Range]]], ranges: list[Range], reason: Reason
+    ) -> None:  # fmt: skip
+        table = self.table
+        dies = reason in DEADLY and self.limits.dead_exchange is not None
+        messages = table.messages(ranges) if dies else ()
+        on_disk = self.pager.leaving(ranges) if self.pager.absent else None
+        for holder, some in shares:
+            table.leave(holder, some, reason, tied=holder is self.pager or isinstance(holder, Lease))
+        self.counters.left(reason, count_of(ranges))
+        if dies:
+            self.vhost.bury(self, ranges, messages, reason)
         else:
             for observer in self.observers:
-                observer.dequeued(self, entries, reason)
+                observer.dequeued(self, ranges, reason)
+        self.journal.after(self._forget, table, ranges, on_disk)
+
+    def _forget(self, table: MessageTable, ranges: list[Range], on_disk: tuple[list[Range], int] | None) -> None:
+        """They have left, and nothing brings them back."""
+        if on_disk is not None and table is self.table:
+            self.pager.left(*on_disk)
+        table.forget(ranges)
 
     # Limits, and what the kinds of queues do differently.
 
@@ -452,36 +385,46 @@ class Queue:
             self.journal.effects.limited(self)
         self.window = window_for(self, limits)
         if limits.ttl is not None and limits.ttl != before.ttl:
-            self.expiry.shorten(self.entries.values(), limits.ttl)
+            self.expiry.shorten(limits.ttl)
         if limits.expires != before.expires:
             self.expiry.reset()
-        self._fit((), None)
+        self._fit(None, None)
 
     def expire(self) -> None:
         """What has expired at the head of the queue leaves: what is too much for one step, a little later."""
-        expired = self.lanes.take_expired(self.cluster.now(), self.vhost.graveyard.at_once(self))
+        expired = self.table.heads_over(self.cluster.now(), self.vhost.graveyard.at_once(self))
         if expired:
             self.leave(expired, Reason.EXPIRED)
 
-    def _make_lanes(self) -> Ready:
-        return OneLane()
+    @staticmethod
+    def _config(spec: QueueSpec) -> QueueConfig:
+        """What this kind is to its table."""
+        return QueueConfig()
 
-    def _prepare(self) -> None:
-        """What this kind needs."""
+    def _mark(self, first: int, messages: Sequence[Message]) -> Sequence[Mark]:
+        """Note what this kind must know of each, and tell it."""
+        return [None] * len(messages)
 
-    def _mark(self, entries: Sequence[Entry]) -> None:
-        """Note what this kind must know of each."""
+    def mark_of(self, message: Message) -> Mark:
+        """What this kind must know of it."""
+        return None
 
-    def _fit(self, arrived: Sequence[Entry], now: float | None) -> None:
+    def restore_mark(self, position: int, mark: Mark) -> None:
+        """The same, as it was kept."""
+
+    def _restored(self) -> None:
+        """And what this kind must look at then."""
+
+    def _fit(self, arrived: Arrived | None, now: float | None) -> None:
         """Some arrived or came back: keep the limits of length."""
         limits = self.limits
         if not limits.bounded or limits.refuses or not self._excess(limits):
             return
-        if arrived and self.rotation.hungry:
+        if arrived is not None and self.rotation.hungry:
             self.dispatch(now)  # what a consumer takes at once was never too much
         while True:
             count = self._excess(limits)
-            victims = self.lanes.take(count) if count else []
+            victims = self.table.first_ready(count) if count else []
             if not victims:
                 return
             self.leave(victims, Reason.EVICTED)
@@ -492,145 +435,126 @@ class Queue:
             return self.ready - limits.max_length
         return 1 if limits.max_bytes is not None and self.ready_bytes > limits.max_bytes else 0
 
-    def _forget(self, entries: list[Entry]) -> None:
-        """They are gone."""
-
-    def leased(self) -> None:
-        """A lease has taken some, or is about to give some back."""
-
     # For the parts of this queue.
 
     def routing_key(self, position: int) -> str:
         """Of a message; of one that is gone, or on disk only, none."""
-        entry = self.entries.get(position)
-        return "" if entry is None or entry.message is None else entry.message.key
+        message = self.message(position)
+        return "" if message is None else message.key
 
-    def heads(self) -> Iterator[Entry]:
-        """The first ready one of each priority."""
-        return self.lanes.heads()
-
-    def in_order(self) -> Iterator[Entry]:
-        """The ready ones, as consumers would get them."""
-        return iter(self.lanes)
-
-    def untake(self, entries: list[Entry]) -> None:
-        """They were taken from the ready ones, and nobody got them."""
-        self.lanes.put_back(entries)
-
-    def lease(self, entries: Sequence[Entry], holder: object) -> None:
-        """Ready ones that were taken from the head are somebody's, who is no consumer."""
-        if self.journal.on:
-            queue_image.keep(self)
-            self.journal.note(queue_image.hold_again, queue_image.held(entries))
-        size = 0
-        for entry in entries:
-            entry.holder = holder
-            size += entry.size
-        self.ready -= len(entries)
-        self.ready_bytes -= size
+    def lease(self, ranges: list[Range], holder: object) -> None:
+        """Ready ones are somebody's, who is no consumer."""
+        self.keep()
+        self.table.acquire(holder, ranges)
         for observer in self.observers:
-            observer.acquired(self, entries)
+            observer.acquired(self, holder, ranges)
 
     def drop_ready(self, ranges: Sequence[Range], reason: Reason) -> int:
         """What is ready of these leaves; how much that was."""
-        found = map(self.entries.get, self._within(ranges))
-        entries = [entry for entry in found if entry is not None and entry.holder is None]
-        if entries:
-            self.leave(entries, reason, ghosts=True)
-        return len(entries)
+        ready = self.table.ready_of(ranges)
+        if ready:
+            self.leave(ready, reason)
+        return count_of(ready)
 
-    def lose(self, entries: list[Entry]) -> None:
+    def lose(self, ranges: list[Range]) -> None:
         """Ready ones cannot be read from disk: they leave."""
-        self.leave(entries, Reason.LOST, ghosts=True)
+        self.leave(ranges, Reason.LOST)
 
     # Questions about what is in it, by positions.
 
     def message(self, position: int) -> Message | None:
         """The one that is there, if it is in memory."""
-        entry = self.entries.get(position)
-        return None if entry is None else entry.message
+        return self.table.contents.message(position) if position in self.table.state.live else None
 
     @property
     def count(self) -> int:
         """All that is in it, ready or acquired."""
-        return len(self.entries)
+        return self.table.state.live.count
 
     @property
     def first_position(self) -> int:
         """Of the oldest that is in it; of the next one, if nothing is."""
-        return next(iter(self.entries), self.next_position)
+        first = self.table.state.live.first()
+        return self.next_position if first is None else first
 
     def positions(self, first: int = 0) -> Iterator[int]:
         """From there on, rising."""
-        return (position for position in self.entries if position >= first)
+        return positions_in(self.table.state.live.ranges(first))
 
     def has(self, position: int) -> bool:
-        return position in self.entries
+        return position in self.table.state.live
 
     def holders(self) -> list[tuple[object, list[Range]]]:
         """Who holds what; None: it is ready."""
-        found: dict[object, list[int]] = {}
-        for position, entry in sorted(self.entries.items()):
-            found.setdefault(entry.holder, []).append(position)
-        return [(holder, ranges_of(positions)) for holder, positions in found.items()]
+        state = self.table.state
+        found: list[tuple[object, list[Range]]] = [(None, [*state.ready.ranges()])] if state.ready else []
+        found += [(holder, [*held.ranges()]) for holder, held in self.table.holders()]
+        return sorted(found, key=lambda share: share[1][0])
 
     def last_flagged(self) -> int:
         """The last ready one that somebody may have seen; 0: there is none. A lease knows what it was of its own."""
-        ready = (entry for entry in self.entries.values() if entry.holder is None)
-        return max((entry.position for entry in ready if entry.redelivered), default=0)
+        return self.table.state.ready.intersection(self.table.flagged).last() or 0
 
-    def sizes(self) -> Iterator[tuple[int, int]]:
-        """Positions, rising, with the bytes of their bodies, also of what is on disk."""
-        return ((position, entry.size) for position, entry in self.entries.items())
+    def sizes(self) -> tuple[array[int], array[int]]:
+        """Positions, rising, and the bytes of their bodies, also of what is on disk."""
+        live = [*self.table.state.live.ranges()]
+        return array("Q", positions_in(live)), array("Q", self.table.sizes(live))
 
     def bodies_came(self, positions: Sequence[int]) -> None:
         """The store gets them now: it had nothing to keep without."""
         store = self.vhost.store
         if store in self.observers:
-            store.enqueued(self, [self.entries[position] for position in sorted(positions)])
+            for first, stop in merged((position, position + 1) for position in positions):
+                store.enqueued(self, self.arrived(first, stop))
+
+    def arrived(self, first: int, stop: int) -> Arrived:
+        """These, which are all in memory, as an observer hears of them that did not when they came."""
+        messages = [message for message in self.table.messages([(first, stop)]) if message is not None]
+        assert len(messages) == stop - first
+        times: list[float | None] | None = None
+        if self.table.is_mortal:
+            times = [
+                time for begin, end, time in self.table.expiries([(first, stop)]) for time in [time] * (end - begin)
+            ]
+        marks = [self.mark_of(message) for message in messages] if self.marked else None
+        return Arrived(first, messages, times, marks)
 
     def ready_over(self) -> list[Range]:
         """What is at the heads and has no time left, and may die at once."""
-        over = self.lanes.expired(self.cluster.now(), self.vhost.graveyard.at_once(self))
-        return ranges_of([entry.position for entry in over])
+        return self.table.heads_over(self.cluster.now(), self.vhost.graveyard.at_once(self))
 
     # Questions about what somebody holds.
 
     def still_held(self, holder: object, ranges: Sequence[Range]) -> list[Range]:
         """What of these is still in the queue, and that holder's."""
-        return ranges_of([entry.position for entry in self._held(holder, ranges)])
+        return self.table.held_of(holder, ranges)
 
     def held_now(self, ranges: Sequence[Range]) -> list[HeldRanges]:
         """What of these somebody holds, and who."""
-        found: dict[object, list[int]] = {}
-        for entry in map(self.entries.get, self._within(ranges)):
-            if entry is not None and entry.holder is not None:
-                found.setdefault(entry.holder, []).append(entry.position)
-        return [HeldRanges(self, holder, ranges_of(positions)) for holder, positions in found.items()]
+        return [HeldRanges(self, holder, held) for holder, held in self.table.shares(ranges)]
 
     def are_over(self, ranges: Sequence[Range], now: float) -> list[Range]:
         """What of these has no time left."""
-        found = map(self.entries.get, self._within(ranges))
-        return ranges_of([e.position for e in found if e is not None and e.expires is not None and e.expires <= now])
+        return self.table.are_over(self.table.live_of(ranges), now)
 
     # Everything at once, and looking.
 
     def purge(self) -> int:
-        """Drop everything that is ready, also what was offered and nobody has got yet; how much that was."""
+        """Drop everything that is ready; how much that was."""
         self.keep()
-        self.lanes.clear()
-        entries = [entry for entry in self.entries.values() if entry.holder is None]
-        if entries:
-            self.leave(entries, Reason.PURGED)
-        return len(entries)
+        count = self.ready
+        if count:
+            self.leave([*self.table.state.ready.ranges()], Reason.PURGED)
+        return count
 
-    def take_out(self, count: int) -> list[Entry]:
+    def take_out(self, count: int) -> list[Message]:
         """Up to `count` from the head leave for another queue; those on disk do not."""
         self.keep()
-        entries = self.dispatcher.take(count)
-        if entries:
-            self.leave(entries, Reason.MOVED)
-        return entries
+        ranges = self.dispatcher.take(count)
+        messages = [message for message in self.table.messages(ranges) if message is not None]
+        if ranges:
+            self.leave(ranges, Reason.MOVED)
+        return messages
 
     def stop(self) -> None:
         """The broker ends: no timers any more, and nobody is given anything."""
@@ -641,20 +565,20 @@ class Queue:
 
     def delete(self) -> None:
         """The vhost has taken it out: it ends, with everything in it."""
-        entries = list(self.entries.values())
+        self.keep()
+        ranges = [*self.table.state.live.ranges()]
         if self.journal.on:
-            queue_image.keep(self)
-            self.journal.note(queue_image.bring_back, self, entries, [entry.holder for entry in entries])
+            pager = self.pager
+            self.journal.note(restore_attributes, self, ("table",), (self.table,))
+            self.journal.note(
+                restore_attributes, pager, ("absent", "paged_bytes"), (pager.absent, pager.paged_bytes)
+            )  # fmt: skip
         self.stop()
-        for entry in entries:
-            entry.holder = GONE
-        self.entries = {}
-        self.lanes = self._make_lanes()
-        self.ready = self.ready_bytes = self.bytes = 0
+        self.table = self.table.emptied()
         self.leases.end_all()
         for observer in self.observers:
-            if entries:
-                observer.dequeued(self, entries, Reason.DELETED)
+            if ranges:
+                observer.dequeued(self, ranges, Reason.DELETED)
             observer.deleted(self)
         for consumer in self.rotation.clear():
             if self.home is None:
@@ -662,44 +586,31 @@ class Queue:
             else:
                 self.journal.after(consumer.sink.cancelled, consumer)
 
-    def browse(self, first: int, last: int, limit: int) -> list[Entry]:
-        """Up to `limit` entries with positions from `first` to `last`, ready or acquired, by rising positions. Nothing
-        changes. A message may be paged out: `read` brings it."""
-        live = self.entries
-        if not live or limit <= 0:
-            return []
-        last = min(last, self.next_position - 1)
-        if last - first >= 2 * len(live):
-            found = sorted(position for position in live if first <= position <= last)[:limit]
-            return [live[position] for position in found]
-        result: list[Entry] = []
-        for position in range(max(first, 1), last + 1):
-            entry = live.get(position)
-            if entry is not None:
-                result.append(entry)
-                if len(result) >= limit:
-                    break
-        return result
+    def browse(self, first: int, last: int, limit: int) -> list[Range]:
+        """Where up to `limit` messages are with positions from `first` to `last`, ready or acquired. Nothing changes.
+        A message may be paged out: `read` brings it."""
+        return self.table.first_live(first, last + 1, limit)
 
     def read(self, first: int, last: int, limit: int, done: Callable[[list[Row] | Exception], None]) -> None:
         """Up to `limit` with positions from `first` to `last`, also of what is on disk."""
-        self._read(self.browse(first, last, limit), done)
+        self.read_ranges(self.browse(first, last, limit), done)
 
     def read_ranges(self, ranges: Sequence[Range], done: Callable[[list[Row] | Exception], None]) -> None:
         """What of these is in the queue."""
-        found = map(self.entries.get, self._within(ranges))
-        self._read([entry for entry in found if entry is not None], done)
+        self.pager.read(
+            self.table.live_of(ranges), lambda found: done(found if isinstance(found, Exception) else self.rows(found))
+        )
 
-    def _read(self, entries: list[Entry], done: Callable[[list[Row] | Exception], None]) -> None:
-        self.pager.read(entries, lambda found: done(found if isinstance(found, Exception) else rows_of(found)))
+    def rows(self, found: Iterable[tuple[int, Message]]) -> list[Row]:
+        """As they are looked at: positions and messages of this queue, which may have left it."""
+        state, flagged = self.table.state, self.table.flagged
+
+        def what(position: int) -> str:
+            return "ready" if position in state.ready else "acquired" if position in state.live else "gone"
+
+        return [Row(position, message, position in flagged, what(position)) for position, message in found]
 
     def choose(self, first: int, last: int, limit: int, size: int, each: int = 0) -> tuple[list[Range], int | None]:
         """Where up to `limit` messages with positions from `first` to `last` are, that have up to `size` bytes, but one
         in any case; and the first that is left out, if there is one. A message takes its body and `each`."""
-        chosen: list[int] = []
-        for entry in self.browse(first, last, limit + 1):
-            if len(chosen) >= limit or (chosen and entry.size > size):
-                return ranges_of(chosen), entry.position
-            chosen.append(entry.position)
-            size -= entry.size + each
-        return ranges_of(chosen), None
+        return self.table.choose(self.browse(first, min(last, END), limit + 1), limit, size, each)

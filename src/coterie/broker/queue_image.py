@@ -1,8 +1,5 @@
-"""How a queue is before a step changes it, for the undo journal: everything but what is in it.
-
-Messages may be very many, so who lets them come, go or change hands notes those alone (`queue`, `dispatch`). Whatever
-follows from what is in the queue and who holds it (the ready ones in their order, the oldest of a ring, the newest
-values) is made anew when a step is taken back: that is rare.
+"""How a queue is before a step changes it, for the undo journal: everything but what is in it, and who holds that, of
+which each operation has its own inverse (`message_table`).
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker.counters import NAMES
-from coterie.broker.entry import GONE, Entry
 
 if TYPE_CHECKING:
     from coterie.broker.following.followed_queue import Replica
@@ -20,11 +16,10 @@ if TYPE_CHECKING:
     from coterie.broker.rotation import Rotation
 
 _OF_QUEUE = (
-    "ready", "ready_bytes", "bytes", "next_position", "deleted", "limits", "policy", "operator_policy", "replica",
-    "window", "home", "elsewhere", "cluster",
+    "deleted", "limits", "policy", "operator_policy", "replica", "window", "home", "elsewhere", "cluster",
 )  # fmt: skip
-_OF_DISPATCHER = ("_scheduled", "_busy", "_offered", "_arrived")
-_OF_PAGER = ("paged", "paged_bytes", "dying", "dying_bytes")
+_OF_DISPATCHER = ("_scheduled", "_busy", "_arrived")
+_OF_PAGER = ("dying", "dying_bytes")
 _OF_REPLICA = ("source", "incarnation", "session", "mark", "promoted")
 _OF_LEASE = ("next", "session", "count", "bytes")
 _queue = attrgetter(*_OF_QUEUE)
@@ -58,7 +53,6 @@ def _restore(
     queue: Queue, own: Parts, dispatcher: Parts, counters: Parts, mortal: bool, pager: Parts,
     rotation: Callable[[], None] | None, replica: Callable[[], None] | None, leases: Callable[[], None] | None,
 ) -> None:  # fmt: skip
-    """What is in the queue is as it was already."""
     _set(queue, _OF_QUEUE, own)
     _set(queue.dispatcher, _OF_DISPATCHER, dispatcher)
     _set(queue.counters, NAMES, counters)
@@ -73,8 +67,6 @@ def _restore(
         leases()
     else:
         queue.leases.restore_all({}, 0, 0)
-    queue.entries = dict(sorted(queue.entries.items()))
-    queue.remake()
     queue.kept_in = -1
     queue.expiry.again(mortal)
 
@@ -86,12 +78,9 @@ def _of_rotation(rotation: Rotation) -> Callable[[], None] | None:
     there = [*consumers]
     active = [consumer for consumer in there if consumer.active] if rotation.single else there
     turns = rotation.image()
-    offered = [consumer.offered for consumer in there]
 
     def restore() -> None:
         rotation.restore_all(there, active, turns)
-        for consumer, count in zip(there, offered, strict=True):
-            consumer.offered = count
 
     return restore
 
@@ -118,57 +107,3 @@ def _of_leases(queue: Queue) -> Callable[[], None]:
             lease.pieces, lease.replaced = pieces, replaced
 
     return restore
-
-
-# What is in it, and who holds it.
-
-
-def take_back(queue: Queue, entries: list[Entry]) -> None:
-    """They never came."""
-    live = queue.entries
-    for entry in entries:
-        live.pop(entry.position, None)
-        entry.holder = GONE
-
-
-def bring_back(queue: Queue, entries: Sequence[Entry], holders: Sequence[object]) -> None:
-    """They never left."""
-    live = queue.entries
-    for entry, holder in zip(entries, holders, strict=True):
-        if holder is not GONE:
-            entry.holder = holder
-            live[entry.position] = entry
-
-
-def hold_in(queue: Queue, entries: Sequence[Entry], holder: object) -> None:
-    """They never left, and that one holds them."""
-    live = queue.entries
-    for entry in entries:
-        entry.holder = holder
-        live[entry.position] = entry
-
-
-def give_back(entries: Sequence[Entry], holder: object) -> None:
-    """They were ready, and were never given to that one."""
-    for entry in entries:
-        if entry.holder is holder:
-            entry.holder = None
-            entry.deliveries -= 1
-
-
-Held = tuple[Entry, object, bool, int]
-
-
-def held(entries: Sequence[Entry]) -> list[Held]:
-    """Who has each, and what is known of its deliveries."""
-    return [(entry, entry.holder, entry.redelivered, entry.deliveries) for entry in entries]
-
-
-def hold_again(entries: list[Held]) -> None:
-    for entry, holder, redelivered, deliveries in entries:
-        entry.holder, entry.redelivered, entry.deliveries = holder, redelivered, deliveries
-
-
-def expire_as_before(times: list[tuple[Entry, float | None]]) -> None:
-    for entry, expires in times:
-        entry.expires = expires

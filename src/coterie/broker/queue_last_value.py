@@ -9,69 +9,115 @@ and replace nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-from coterie.broker.entry import Entry
-from coterie.broker.leases import Lease
-from coterie.broker.message import Message
-from coterie.broker.observer import Reason
+from coterie.broker.delivery import ranges_of
+from coterie.broker.message_table import within
+from coterie.broker.observer import Arrived, Mark, Reason
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import PositionSet, Range
+from coterie.broker.state.dedup_window import DIGEST
+from coterie.broker.state.positions import cut
+from coterie.broker.state.queue_state import QueueConfig
+from coterie.broker.state.vocabulary import Kind
 from coterie.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from coterie.broker.message import Message
+    from coterie.broker.specs import QueueSpec
+
+Keyed = tuple[int, bytes]
 
 
 class LastValueQueue(Queue):
     kind = "last-value"
+    marked = True
 
-    def _prepare(self) -> None:
-        self._newest: dict[str, Entry] = {}
+    @staticmethod
+    def _config(spec: QueueSpec) -> QueueConfig:
+        return QueueConfig(Kind.LAST_VALUE)
 
-    def _remake(self) -> None:
-        self._newest = {}
-        for entry in self.entries.values():
-            if isinstance(entry.mark, str):
-                if isinstance(entry.holder, Lease) and entry.position in entry.holder.replaced:
-                    continue
-                self._newest[entry.mark] = entry
+    def mark_of(self, message: Message) -> Mark:
+        return _key(message, self.spec.last_value_key)
 
-    def _mark(self, entries: Sequence[Entry]) -> None:
-        header = self.spec.last_value_key
-        for entry in entries:
-            if entry.message is not None:
-                entry.mark = _key(entry.message, header)
+    def _mark(self, first: int, messages: Sequence[Message]) -> Sequence[Mark]:
+        return [self.mark_of(message) for message in messages]
 
-    def _fit(self, arrived: Sequence[Entry], now: float | None) -> None:
-        ready: list[Entry] = []
-        held: list[Entry] = []
-        for entry in arrived:
-            if isinstance(entry.mark, str):
-                if isinstance(entry.holder, Lease) and entry.position in entry.holder.replaced:
-                    continue  # restored: a newer one has come, and may have gone
-                older = self._newest.get(entry.mark)
-                if older is None:
-                    pass
-                elif isinstance(older.holder, Lease):
-                    self.keep()
-                    older.holder.replaced.add(older.position)
-                    self.leases.save(older.holder)
-                else:
-                    (ready if older.holder is None else held).append(older)
-                self._newest[entry.mark] = entry
-        if ready:
-            self.leave(ready, Reason.REPLACED, ghosts=True)
-        if held:
-            self.dequeue(held, Reason.REPLACED)
+    def restore_mark(self, position: int, mark: Mark) -> None:
+        if isinstance(mark, str):
+            self.table.key([(position, _digest(mark))])
+
+    def _restored(self) -> None:
+        """What a lease holds and was replaced is no newest value, also if that has gone since. What nobody has replaced
+        yet is so now."""
+        values = self.table.state.last_values
+        for lease in self.leases:
+            for position in sorted(lease.replaced):
+                key = values.keys.get(position)
+                if key is not None and values.newest.get(key) == position:
+                    del values.newest[key]
+        older = [position for position, key in sorted(values.keys.items()) if values.newest.get(key) != position]
+        self._replace(older)
+
+    def _fit(self, arrived: Arrived | None, now: float | None) -> None:
+        if arrived is not None and arrived.marks is not None:
+            marks = enumerate(arrived.marks, arrived.first)
+            keyed = [(position, _digest(mark)) for position, mark in marks if isinstance(mark, str)]
+            if keyed:
+                older = self._older(keyed)
+                self.table.key(keyed)
+                self._replace(older)
         super()._fit(arrived, now)
 
-    def give_back(self, entries: Sequence[Entry], redelivered: bool) -> None:
-        replaced = [e for e in entries if isinstance(e.mark, str) and self._newest.get(e.mark) is not e]
-        if replaced:
-            self.dequeue(replaced, Reason.REPLACED)
-        super().give_back(entries, redelivered)
+    def _older(self, keyed: Iterable[Keyed]) -> list[int]:
+        """What these replace, in the order in which they come."""
+        newest = self.table.state.last_values.newest
+        latest: dict[bytes, int] = {}
+        found: list[int] = []
+        for position, key in keyed:
+            before = latest.get(key, newest.get(key))
+            if before is not None:
+                found.append(before)
+            latest[key] = position
+        return found
 
-    def _forget(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            if isinstance(entry.mark, str) and self._newest.get(entry.mark) is entry:
-                del self._newest[entry.mark]
+    def _replace(self, positions: list[int]) -> None:
+        """Values of which there are newer ones leave; those that are leased, when they are given back."""
+        ranges = ranges_of(positions)
+        for lease in self.leases:
+            held = self.table.held_of(lease, ranges)
+            new = [position for first, stop in held for position in range(first, stop)]
+            for position in new:
+                if position not in lease.replaced:
+                    self.keep()
+                    lease.replaced.add(position)
+                    self.leases.save(lease)
+            ranges = _without(ranges, held)
+        ready = self.table.ready_of(ranges)
+        if ready:
+            self.leave(ready, Reason.REPLACED)
+        self.dequeue_all(self.table.shares(ranges), ranges, Reason.REPLACED)
+
+    def give_back(self, holder: object, ranges: list[Range], redelivered: bool) -> None:
+        replaced = self.table.state.last_values.replaced_in(ranges)
+        if replaced:
+            self.dequeue(holder, within(ranges, replaced), Reason.REPLACED)
+            ranges = self.table.held_of(holder, ranges)
+        super().give_back(holder, ranges, redelivered)
+
+
+def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
+    if not others:
+        return ranges
+    left = PositionSet(ranges)
+    cut(left, others)
+    return within(ranges, left)
+
+
+def _digest(key: str) -> bytes:
+    return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=DIGEST).digest()
 
 
 def _key(message: Message, header: str) -> str | None:

@@ -8,22 +8,35 @@ priority.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from coterie.broker.entry import Entry
+from coterie.broker.observer import Mark
 from coterie.broker.queue import Queue
-from coterie.broker.ready import Lanes, Ready
+from coterie.broker.state.queue_state import QueueConfig
+from coterie.broker.state.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from coterie.broker.message import Message
+    from coterie.broker.specs import QueueSpec
 
 
 class PriorityQueue(Queue):
     kind = "priority"
+    marked = True
 
-    def _make_lanes(self) -> Ready:
-        return Lanes()
+    @staticmethod
+    def _config(spec: QueueSpec) -> QueueConfig:
+        return QueueConfig(Kind.PRIORITY, max_priority=spec.max_priority)
 
-    def _mark(self, entries: Sequence[Entry]) -> None:
+    def mark_of(self, message: Message) -> Mark:
+        return min(message.priority, self.spec.max_priority)
+
+    def _mark(self, first: int, messages: Sequence[Message]) -> Sequence[Mark]:
         highest = self.spec.max_priority
-        for entry in entries:
-            if entry.message is not None:
-                entry.mark = min(entry.message.priority, highest)
-            elif not isinstance(entry.mark, int):
-                entry.mark = 0
+        priorities = [min(message.priority, highest) for message in messages]
+        self.table.prioritise(first, priorities)
+        return priorities
+
+    def restore_mark(self, position: int, mark: Mark) -> None:
+        if isinstance(mark, int):
+            self.table.prioritise(position, [mark])

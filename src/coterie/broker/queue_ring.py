@@ -7,79 +7,49 @@ what is leased is left alone: it does not count, and stays until its lease gives
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from coterie.broker.entry import GONE, Entry
-from coterie.broker.leases import Lease
-from coterie.broker.limits import Limits
-from coterie.broker.observer import Reason
+from coterie.broker.observer import Arrived, Reason
 from coterie.broker.queue import Queue
+from coterie.broker.state.queue_state import QueueConfig
+from coterie.broker.state.vocabulary import Kind
 
-_SLACK = 64
-"""Entries that are gone may stay in the order for a while: this many, and as many as there are live ones."""
+if TYPE_CHECKING:
+    from coterie.broker.limits import Limits
+    from coterie.broker.specs import QueueSpec
 
 
 class RingQueue(Queue):
     kind = "ring"
 
-    def _prepare(self) -> None:
-        self._order: deque[Entry] = deque()
-        """Everything that is in the queue and not leased, the oldest first; and some that is no longer."""
-        self._stale = False
-        """What is leased has changed."""
+    @staticmethod
+    def _config(spec: QueueSpec) -> QueueConfig:
+        return QueueConfig(Kind.RING)
 
-    def _mark(self, entries: Sequence[Entry]) -> None:
-        self._order.extend(entries)
-        if self.leases:
-            self._stale = True
-
-    def _remake(self) -> None:
-        self._sort_out()
-
-    def leased(self) -> None:
-        self._stale = True
-
-    def _fit(self, arrived: Sequence[Entry], now: float | None) -> None:
-        if self.limits.refuses or not self._too_much(self.limits):
+    def _fit(self, arrived: Arrived | None, now: float | None) -> None:
+        if self.limits.refuses or not self._too_many(self.limits):
             return
-        if self._stale:
-            self._sort_out()
-        if arrived and self.rotation.hungry:
+        if arrived is not None and self.rotation.hungry:
             self.dispatch(now)
-        ready: list[Entry] = []
-        held: list[Entry] = []
-        count, size = self._living()
-        while self._order and self._too_much(self.limits, count, size):
-            entry = self._order.popleft()
-            if entry.holder is not GONE:
-                if entry.holder is self.pager:
-                    continue  # it is dying already: it is brought from disk for that
-                (ready if entry.holder is None else held).append(entry)
-                count -= 1
-                size -= entry.size
-        if held:
-            self.dequeue(held, Reason.EVICTED)
+        count = self._too_many(self.limits)
+        if not count:
+            return
+        table = self.table
+        oldest = table.state.loose.first_ranges(count)
+        self.dequeue_all(table.shares(oldest), oldest, Reason.EVICTED)
+        ready = table.ready_of(oldest)
         if ready:
-            taken = self.lanes.take(len(ready))
-            assert taken == ready, "the oldest ones are at the head"
             self.leave(ready, Reason.EVICTED)
 
-    def _too_much(self, limits: Limits, count: int = -1, size: int = -1) -> bool:
-        if count < 0:
-            count, size = self._living()
-        too_many = limits.max_length is not None and count > limits.max_length
-        return too_many or (limits.max_bytes is not None and size > limits.max_bytes)
-
-    def _living(self) -> tuple[int, int]:
-        """Messages and bytes, without what is dying or leased."""
-        count, size = self.pager.dying + self.leases.count, self.pager.dying_bytes + self.leases.bytes
-        return len(self.entries) - count, self.bytes - size
-
-    def _forget(self, entries: list[Entry]) -> None:
-        if len(self._order) > 2 * len(self.entries) + _SLACK:
-            self._sort_out()
-
-    def _sort_out(self) -> None:
-        self._stale = False
-        self._order = deque(entry for entry in self.entries.values() if not isinstance(entry.holder, Lease))
+    def _too_many(self, limits: Limits) -> int:
+        """How many of the oldest must go: of what is not leased, and not dying."""
+        state = self.table.state
+        loose = state.loose
+        count = 0
+        if limits.max_length is not None:
+            count = max(loose.count - limits.max_length, 0)
+        if limits.max_bytes is not None:
+            excess = self.bytes - self.leases.bytes - self.pager.dying_bytes - limits.max_bytes
+            if excess > 0:
+                count = max(count, state.lengths.fitting(loose.ranges(), excess - 1) + 1)
+        return min(count, loose.count)

@@ -11,20 +11,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from coterie.broker.delivery import add_range
 from coterie.broker.leases import Gone
-from coterie.broker.rows import Row, rows_of
+from coterie.broker.rows import Row
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.leases import Lease
     from coterie.broker.message import Message
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
 
 ROWS: Final = 4096
 """Of one slice at most."""
-STEPS: Final = 65_536
-"""Positions that a browse looks at in one turn."""
 
 
 class NotHere(CoterieError):
@@ -53,18 +52,18 @@ class Read(ABC):
         """A slice; or NotHere, or Gone, or what the disk says."""
         try:
             self._check()
-            entries, offsets, last = self._gather()
+            ranges, offsets, last = self._gather()
         except CoterieError as error:
             done(error)
             return
 
-        def read(found: list[tuple[Entry, Message]] | Exception) -> None:
+        def read(found: list[tuple[int, Message]] | Exception) -> None:
             if isinstance(found, Exception):
                 done(NotHere(f"the disk does not give it back: {found}"))
             else:
-                self._read(entries, found, offsets, last, done)
+                self._read(ranges, found, offsets, last, done)
 
-        self.queue.pager.read(entries, read)
+        self.queue.pager.read(ranges, read)
 
     def _check(self) -> None:
         queue = self.queue
@@ -75,21 +74,18 @@ class Read(ABC):
             raise Gone(f"{queue.what} is gone")
 
     @abstractmethod
-    def _gather(self) -> tuple[list[Entry], list[int] | None, bool]:
-        """The next entries, their offsets, and whether they are the last."""
+    def _gather(self) -> tuple[list[Range], list[int] | None, bool]:
+        """Where the next ones are, their offsets, and whether they are the last."""
 
     def _read(
-        self, entries: list[Entry], found: list[tuple[Entry, Message]], offsets: list[int] | None, last: bool,
-        done: Done,
-    ) -> None:  # fmt: skip
+        self, ranges: list[Range], found: list[tuple[int, Message]], offsets: list[int] | None, last: bool, done: Done
+    ) -> None:
         if found and self.queue.cluster.is_absent(message for _, message in found):
             done(NotHere("this broker catches up, and lacks some of these messages"))
             return
-        if found:
-            rows = rows_of(found)
+        rows = self.queue.rows(found)
+        if rows:
             self.queue.cluster.reading(self.queue, rows, self._holder)
-        else:
-            rows = []
         done(Slice(rows, offsets, last))
 
     _holder: Lease | None = None
@@ -130,35 +126,32 @@ class LeaseRead(Read):
         if not self._skip:
             self.check_whole(self._at)
 
-    def _gather(self) -> tuple[list[Entry], list[int], bool]:
-        live = self.queue.entries
-        entries: list[Entry] = []
+    def _gather(self) -> tuple[list[Range], list[int], bool]:
+        sizes = self.queue.table.sizes
+        ranges: list[Range] = []
         offsets: list[int] = []
         room = self._slice
         for piece in self._lease.between(self._at, self._stop):
             offset = piece.offset
-            for position in range(piece.first, piece.last + 1):
-                entry = live[position]
-                if entries and (entry.size > room or len(entries) >= ROWS):
+            for position, size in enumerate(sizes([(piece.first, piece.last + 1)]), piece.first):
+                if offsets and (size > room or len(offsets) >= ROWS):
                     self._at = offset
-                    return entries, offsets, False
-                room -= entry.size
-                entries.append(entry)
+                    return ranges, offsets, False
+                room -= size
+                add_range(ranges, position, position + 1)
                 offsets.append(offset)
                 offset += 1
         self._at = self._stop
-        return entries, offsets, True
+        return ranges, offsets, True
 
     def _read(
-        self, entries: list[Entry], found: list[tuple[Entry, Message]], offsets: list[int] | None, last: bool,
-        done: Done,
-    ) -> None:  # fmt: skip
+        self, ranges: list[Range], found: list[tuple[int, Message]], offsets: list[int] | None, last: bool, done: Done
+    ) -> None:
         lease = self._lease
-        if len(found) != len(entries) or [entry for entry in entries if entry.holder is not lease]:
-            # Some left while they were brought from disk.
+        if self.queue.table.held_of(lease, ranges) != ranges:  # some left while they were brought from disk
             done(Gone(f"the lease '{lease.name}' of {self.queue.what} has given up what is read"))
         else:
-            super()._read(entries, found, offsets, last, done)
+            super()._read(ranges, found, offsets, last, done)
 
 
 class RangeRead(Read):
@@ -168,43 +161,10 @@ class RangeRead(Read):
         super().__init__(queue, slice_bytes)
         self._at = max(first, 1)
         self._last = min(last, queue.next_position - 1)
-        self._sparse: list[int] | None = None
-        """Positions, the last one first, of a queue that has few of the range."""
 
-    def _gather(self) -> tuple[list[Entry], None, bool]:
-        if self._sparse is None and self._last - self._at > 64 * (len(self.queue.entries) + ROWS):
-            found = [position for position in self.queue.entries if self._at <= position <= self._last]
-            self._sparse = sorted(found, reverse=True)
-        return self._gather_some() if self._sparse is not None else self._gather_all()
-
-    def _gather_all(self) -> tuple[list[Entry], None, bool]:
-        get = self.queue.entries.get
-        entries: list[Entry] = []
-        room = self._slice
-        stop = min(self._last, self._at + STEPS - 1) + 1
-        for position in range(self._at, stop):
-            entry = get(position)
-            if entry is None:
-                continue
-            if entries and (entry.size > room or len(entries) >= ROWS):
-                self._at = position
-                return entries, None, False
-            room -= entry.size
-            entries.append(entry)
-        self._at = stop
-        return entries, None, stop > self._last
-
-    def _gather_some(self) -> tuple[list[Entry], None, bool]:
-        positions, get = self._sparse, self.queue.entries.get
-        assert positions is not None
-        entries: list[Entry] = []
-        room = self._slice
-        while positions and len(entries) < ROWS:
-            entry = get(positions[-1])
-            if entry is not None:
-                if entries and entry.size > room:
-                    break
-                room -= entry.size
-                entries.append(entry)
-            positions.pop()
-        return entries, None, not positions
+    def _gather(self) -> tuple[list[Range], None, bool]:
+        table = self.queue.table
+        live = table.first_live(self._at, self._last + 1, ROWS)
+        ranges, left_out = table.choose(live, ROWS, self._slice)
+        self._at = left_out or (live[-1][1] if live else self._last + 1)
+        return ranges, None, not table.first_live(self._at, self._last + 1, 1)

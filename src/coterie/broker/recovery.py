@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.broker import records
-from coterie.broker.entry import Entry
 from coterie.broker.following.followed_queue import Replica
+from coterie.broker.leases import ranges_in
 from coterie.broker.policy import Policy
 from coterie.broker.queue import Queue
+from coterie.broker.restoring import Restored
 from coterie.broker.specs import EXCHANGE_KINDS, ExchangeSpec, QueueSpec
-from coterie.broker.storage import Record, Recovered, RecoveredEntry
+from coterie.broker.storage import Record, Recovered, RecoveredMessage
 from coterie.broker.vhost import Vhost
 from coterie.broker.wiring import LIMITS
 from coterie.errors import ProtocolError
@@ -63,20 +64,19 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
         if queue is None or queue.incarnation != incarnation:
             log.warning("messages of a queue that there is not", vhost=vhost_name, queue=name, count=len(entries))
             continue
-        lead = queue.cluster.lead()
-        restored = [_entry(queue, entry, lead) for entry in entries]
-        _leases(queue, leases.pop((vhost_name, name, incarnation), []), restored)
+        queue.restore(_restored(queue, entries), next_position)
+        _leases(queue, leases.pop((vhost_name, name, incarnation), []))
         if traced is not None:
-            traced.restored(queue, restored, next_position)
-        queue.restore(restored, next_position)
+            traced.restored(queue)
+        queue.settle()
         if traced is not None:
             for lease in (lease for lease in queue.leases if lease.count):
-                traced.acquired(queue, lease.entries(lease.pieces))
+                traced.acquired(queue, lease, ranges_in(lease.pieces))
     for (vhost_name, name, incarnation), found_leases in leases.items():  # of queues in which nothing is
         vhost = broker.vhosts.get(vhost_name)
         queue = None if vhost is None else vhost.queues.get(name)
         if queue is not None and queue.incarnation == incarnation:
-            _leases(queue, found_leases, [])
+            _leases(queue, found_leases)
     own = {records.VHOST, records.SEEN, records.LEASE, *steps}
     return {(kind, key): record for (kind, key), record in found.records.items() if kind not in own}
 
@@ -92,12 +92,9 @@ def _by_queue(found: dict[str, Record]) -> dict[tuple[str, str, int], list[Recor
     return leases
 
 
-def _leases(queue: Queue, found: list[Record], entries: list[Entry]) -> None:
-    """Before the entries are put into the queue: what is leased is not ready."""
-    if found:
-        by_position = {entry.position: entry for entry in entries}
-        for record in found:
-            queue.leases.restore(record, by_position)
+def _leases(queue: Queue, found: list[Record]) -> None:
+    for record in found:
+        queue.leases.restore(record)
 
 
 def _of(found: Recovered, kind: str) -> dict[str, Record]:
@@ -196,10 +193,15 @@ def _windows(broker: Broker, found: dict[str, Record]) -> None:
         queue.window.recover(parts)
 
 
-def _entry(queue: Queue, found: RecoveredEntry, lead: float) -> Entry:
-    entry = Entry(found.position, found.message, queue, found.size)
-    entry.redelivered = found.redelivered
-    entry.stored = found.stored
-    entry.mark = found.mark
-    entry.expires = None if found.expires is None else found.expires - lead
-    return entry
+def _restored(queue: Queue, messages: Iterable[RecoveredMessage]) -> Restored:
+    found = Restored()
+    lead = queue.cluster.lead()
+    for each in messages:
+        found.add(each.position, each.size, each.message)
+        if each.redelivered:
+            found.flag(each.position)
+        if each.expires is not None:
+            found.expires.append((each.position, each.expires - lead))
+        if each.mark is not None:
+            found.marks.append((each.position, each.mark))
+    return found

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.message import Message
 
 
@@ -20,7 +18,3 @@ class Row(NamedTuple):
     @property
     def held(self) -> bool:
         return self.state == "acquired"
-
-
-def rows_of(found: Iterable[tuple[Entry, Message]]) -> list[Row]:
-    return [Row(entry.position, message, entry.redelivered, entry.state.value) for entry, message in found]

@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker.journal import Journal
-from coterie.broker.observer import QueueObserver
+from coterie.broker.observer import Mark, QueueObserver
 from coterie.errors import DiskError
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.message import Message
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
 
 Record = dict[str, object]
 """A JSON object."""
+Loaded = Callable[["dict[int, Message]", "Exception | None"], None]
+"""Told what was read, by position; and the error, if that is not all."""
 
 
 class Damaged(DiskError):
@@ -30,20 +32,17 @@ class Damaged(DiskError):
 
 
 @dataclass(slots=True)
-class RecoveredEntry:
-    """One message of one queue as the store found it."""
+class RecoveredMessage:
+    """One of one queue, as the store found it."""
 
     position: int
     message: Message | None
     """None: it stays on disk until it is loaded."""
     redelivered: bool
     size: int
-    stored: int
-    """The store's reference, for `Entry.stored`."""
     expires: float | None = None
     """When, in the time of the calendar, if it may."""
-    mark: int | str | None = None
-    """What `Entry.mark` was."""
+    mark: Mark = None
 
 
 @dataclass(slots=True)
@@ -52,7 +51,7 @@ class Recovered:
 
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
     """By kind and key."""
-    queues: dict[tuple[str, str, int], tuple[int, Sequence[RecoveredEntry]]] = field(default_factory=dict)
+    queues: dict[tuple[str, str, int], tuple[int, Sequence[RecoveredMessage]]] = field(default_factory=dict)
     """By vhost, name and incarnation: the next position, and what is in the queue, by rising positions."""
     damage: list[str] = field(default_factory=list)
     """What was lost, in sentences."""
@@ -119,12 +118,12 @@ class Store(QueueObserver, ABC):
         """Call once `synced()` is at least `upto`: at once if it is, else later, in the order of the places."""
 
     @abstractmethod
-    def load(self, entries: Sequence[Entry], done: Callable[[Exception | None], None]) -> None:
-        """Bring the messages of paged-out entries back."""
+    def load(self, queue: Queue, ranges: Sequence[Range], done: Loaded) -> None:
+        """Read messages of a queue that are on disk."""
 
     @abstractmethod
-    def page_out(self, entries: Sequence[Entry]) -> int:
-        """Forget the messages of those entries that are on disk; how many that were."""
+    def on_disk(self, queue: Queue, ranges: Sequence[Range]) -> list[Range]:
+        """Which of these messages of a queue `load` could bring: they may be forgotten."""
 
     def renew(self, clear: Callable[[], None]) -> None:
         """What it has is to be replaced by what it is told from now on; until `whole`, the next start finds the old.
@@ -186,11 +185,11 @@ class NullStore(Store):
     def when_synced(self, upto: int, done: Callable[[], None]) -> None:
         done()
 
-    def load(self, entries: Sequence[Entry], done: Callable[[Exception | None], None]) -> None:
-        done(None)
+    def load(self, queue: Queue, ranges: Sequence[Range], done: Loaded) -> None:
+        done({}, None)
 
-    def page_out(self, entries: Sequence[Entry]) -> int:
-        return 0
+    def on_disk(self, queue: Queue, ranges: Sequence[Range]) -> list[Range]:
+        return []
 
     def close(self, done: Callable[[], None]) -> None:
         done()

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from coterie.broker.consumer import Consumer, Sink
-from coterie.broker.delivery import add_range, count_of, merged, ranges_of
+from coterie.broker.delivery import add_range, count_of, merged, positions_in, ranges_of
 from coterie.broker.leases import Lease
-from coterie.broker.observer import DEADLY, QueueObserver, Reason
+from coterie.broker.observer import DEADLY, Arrived, QueueObserver, Reason
 from coterie.broker.switchboard import kept
 from coterie.trace import UNTRACED, Json, Tracer
 
 if TYPE_CHECKING:
     from coterie.broker.delivery import Delivery, HeldRanges
-    from coterie.broker.entry import Entry
     from coterie.broker.message import Message
     from coterie.broker.publish import Publish, Routed
     from coterie.broker.queue import Queue
@@ -76,9 +75,11 @@ class BrokerTrace(QueueObserver):
             previous=found.previous, queues=names,
         )  # fmt: skip
 
-    def restored(self, queue: Queue, entries: Sequence[Entry], next_position: int) -> None:
-        flagged = [entry.position for entry in entries if entry.redelivered]
-        self._emit("recovered", queue, entries, next=next_position, redelivered=pairs(flagged))
+    def restored(self, queue: Queue) -> None:
+        """Nothing has happened to what is in it since."""
+        flagged = inclusive(queue.table.flagged.ranges()) or []
+        live = [*queue.table.state.live.ranges()]
+        self._ranges("recovered", queue, live, next=queue.next_position, redelivered=flagged)
 
     # Queues, and what observers are told.
 
@@ -88,11 +89,11 @@ class BrokerTrace(QueueObserver):
             vhost=_vhost(queue),
         )  # fmt: skip
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        messages = [entry.message for entry in entries if entry.message is not None]
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
+        messages = arrived.messages
         data: dict[str, Json] = {"sums": [crc32(message.body) for message in messages]}
         if self._keeps(queue):
-            safe = [entry.position for entry in entries if entry.message is not None and entry.message.persistent]
+            safe = [position for position, message in enumerate(messages, arrived.first) if message.persistent]
             data["persistent"] = pairs(safe)
         source = self._source
         if source is not None and messages[0] in self._letters:
@@ -101,25 +102,25 @@ class BrokerTrace(QueueObserver):
         elif self._numbers and messages[0] in self._numbers:
             data["channel"] = self._channel
             data["numbers"] = pairs([self._numbers.get(message, 0) for message in messages])
-        self._emit("enqueue", queue, entries, tx=self._transaction, log=self._store.written(), **data)
+        ranges = [(arrived.first, arrived.stop)]
+        self._ranges("enqueue", queue, ranges, tx=self._transaction, log=self._store.written(), **data)
 
-    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        holder = entries[0].holder
-        flagged = [entry.position for entry in entries if entry.redelivered]
+    def acquired(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
         consumer = holder if isinstance(holder, Consumer) else None
-        self._emit(
-            "acquire", queue, entries, holder=holder_name(holder), tag=None if consumer is None else consumer.tag,
-            no_ack=True if consumer is not None and consumer.no_ack else None, redelivered=pairs(flagged) or None,
+        self._ranges(
+            "acquire", queue, ranges, holder=holder_name(holder), tag=None if consumer is None else consumer.tag,
+            no_ack=True if consumer is not None and consumer.no_ack else None,
+            redelivered=inclusive(queue.table.flagged_of(ranges)),
         )  # fmt: skip
 
-    def released(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        flagged = [entry.position for entry in entries if entry.redelivered]
-        self._emit("release", queue, entries, tx=self._transaction, redelivered=pairs(flagged) or None)
+    def released(self, queue: Queue, ranges: Sequence[Range]) -> None:
+        flagged = inclusive(queue.table.flagged_of(ranges))
+        self._ranges("release", queue, ranges, tx=self._transaction, redelivered=flagged)
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
         dies = reason in DEADLY and queue.limits.dead_exchange is not None
-        self._emit(
-            "dequeue", queue, entries, reason=reason.value, dies=dies or None, tx=self._transaction,
+        self._ranges(
+            "dequeue", queue, ranges, reason=reason.value, dies=dies or None, tx=self._transaction,
             log=self._store.written(),
         )  # fmt: skip
 
@@ -139,7 +140,7 @@ class BrokerTrace(QueueObserver):
         self._letters[letter] = position
 
     def addressed(
-        self, queue: Queue, entries: Sequence[Entry], reason: Reason, routed: Routed, unwritable: Sequence[int]
+        self, queue: Queue, ranges: Sequence[Range], reason: Reason, routed: Routed, unwritable: Sequence[int]
     ) -> None:
         """It is decided where they go; of some no letter could be made."""
         sent: dict[int, None] = {}
@@ -148,7 +149,7 @@ class BrokerTrace(QueueObserver):
             if positions:
                 sent.update(dict.fromkeys(positions))
                 self._positions("dead_letter", queue, positions, reason=reason.value, to=name_of(target))
-        dropped = [entry.position for entry in entries if entry.position not in sent]
+        dropped = [position for position in positions_in(ranges) if position not in sent]
         if dropped:
             said: dict[str, Json] = {"unwritable": pairs(unwritable)} if unwritable else {}
             self._positions("dead_letter", queue, dropped, reason=reason.value, **said)
@@ -246,9 +247,9 @@ class BrokerTrace(QueueObserver):
         sums: list[Json] = [crc32(row.message.body) for row in rows]
         self._positions("read", queue, [row.position for row in rows], holder=holder_name(lease), sums=sums)
 
-    def retiring(self, lease: Lease, entries: Sequence[Entry]) -> None:
+    def retiring(self, lease: Lease, ranges: Sequence[Range]) -> None:
         """Whoever reads a lease has done with them."""
-        self._emit("accept", lease.queue, entries, holder=holder_name(lease))
+        self._ranges("accept", lease.queue, ranges, holder=holder_name(lease))
 
     def answered(self, kind: str, sink: Sink, answers: Iterable[HeldRanges]) -> None:
         """A client has said what is to become of some: `accept` or `reject`."""
@@ -323,9 +324,6 @@ class BrokerTrace(QueueObserver):
 
     def _keeps(self, queue: Queue) -> bool:
         return self._store.durable and kept(queue.spec)
-
-    def _emit(self, kind: str, queue: Queue, entries: Sequence[Entry], **data: Json) -> None:
-        self._positions(kind, queue, [entry.position for entry in entries], **data)
 
     def _positions(self, kind: str, queue: Queue, positions: list[int], **data: Json) -> None:
         self._ranges(kind, queue, ranges_of(positions), **data)

@@ -18,7 +18,7 @@ from coterie.broker.delivery import Delivery, HeldRanges
 from coterie.broker.exchange import Exchange, binding_id
 from coterie.broker.following import followed_queue, permission
 from coterie.broker.following.steps import Answer, Step, answered, decode
-from coterie.broker.graveyard import Graveyard
+from coterie.broker.graveyard import Dead, Graveyard
 from coterie.broker.journal import restore_attributes
 from coterie.broker.message import Message
 from coterie.broker.message_codec import Malformed, Routes
@@ -33,9 +33,9 @@ from coterie.errors import ProtocolError
 if TYPE_CHECKING:
     from coterie.broker.cluster import Cluster
     from coterie.broker.consumer import Consumer
-    from coterie.broker.entry import Entry
     from coterie.broker.policy import Policy
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.storage import Store
     from coterie.broker.traced import BrokerTrace
@@ -466,6 +466,9 @@ class Vhost(Switchboard):
         else:
             self.store.when_synced(self._unsafe, done)
 
-    def bury(self, queue: Queue, entries: Sequence[Entry], reason: Reason, told: bool = True) -> None:
-        """They have left a queue that has a dead-letter exchange."""
-        self.graveyard.bury(queue, entries, reason, told)
+    def bury(
+        self, queue: Queue, ranges: Sequence[Range], messages: Sequence[Message | None], reason: Reason,
+        told: bool = True,
+    ) -> None:  # fmt: skip
+        """They have left a queue that has a dead-letter exchange. `told`: its observers are to hear of it."""
+        self.graveyard.bury(Dead(queue, ranges, messages, reason, told))

@@ -264,12 +264,12 @@ class Move(Change[int]):
             raise ProtocolError(PRECONDITION_FAILED, f"cannot move from {source.what}: a cluster does not replicate it")
         vhost.store.begin()
         try:
-            entries = source.take_out(self.count)
+            messages = source.take_out(self.count)
             if not destination.elsewhere:
-                destination.enqueue([entry.message for entry in entries if entry.message is not None])
+                destination.enqueue(messages)
         finally:
             vhost.store.end()
-        return len(entries)
+        return len(messages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,16 @@ has a blank body of the right size, and calls itself transient, so that the stor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from coterie.broker.delivery import ranges_of
 from coterie.broker.message import Message
-from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.observer import Arrived, QueueObserver, Reason
 from coterie.logs import Log
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
     from coterie.runtime.base import Runtime
 
@@ -100,15 +99,14 @@ class Watch(QueueObserver):
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
         lost: list[int] = []
-        for entry in entries:
-            message = entry.message
+        for position, message in enumerate(arrived.messages, arrived.first):
             if isinstance(message, Bodiless) and message.is_bodiless:
                 if queue.home is None:
-                    message.comes_to(queue, entry.position)
+                    message.comes_to(queue, position)
                 else:
-                    lost.append(entry.position)
+                    lost.append(position)
         if lost:
             self._runtime.call_soon(self._lose, queue, lost)
 

@@ -36,7 +36,6 @@ from coterie.runtime.base import Buffer
 if TYPE_CHECKING:
     from coterie.broker.broker import Broker
     from coterie.broker.consumer import Consumer, Sink
-    from coterie.broker.entry import Entry
     from coterie.broker.following.steps import Answer
     from coterie.broker.leases import Lease, LeaseStep
     from coterie.broker.message import Message
@@ -322,10 +321,6 @@ class Proposer(Cluster):
             self._consumers.room_again()
         if self._publishing is not None and self._outbox.local.under_way < UNDER_WAY:
             self._send_published()
-
-    def acquire(self, queue: Queue, consumer: Consumer, entries: list[Entry]) -> None:
-        """It follows from the log: everybody takes this step now."""
-        queue.apply_acquire(consumer, entries)
 
     def accept(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
         """Nobody waits for it, unless a consumer runs short of room: so several accepts become one event."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from coterie.broker.observer import QueueObserver
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
+    from coterie.broker.observer import Arrived
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
     from coterie.console.settings import ConsoleSettings
 
 _QUEUES_MAX: Final = 1000
@@ -67,10 +68,10 @@ class _Waiter(QueueObserver):
         elif self._ready > 1 and not self.enough.is_set():
             self._look()
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
         self._more(queue)
 
-    def released(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def released(self, queue: Queue, ranges: Sequence[Range]) -> None:
         self._more(queue)
 
     def deleted(self, queue: Queue) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.broker.journal import Journal
-from coterie.broker.queue_image import held, hold_again
 from coterie.cluster.outbox import Asked
 from coterie.cluster.states import State
 from coterie.cluster.wire import Kind
@@ -88,13 +87,12 @@ def go_astray(member: Member) -> None:
     def wrong(kind: Kind, sender: Address, data: memoryview, asked: Asked | None) -> object:
         answer = right(kind, sender, data, asked)
         for queue in member.applier.queues.values():
-            entries = [entry for entry in queue.entries.values() if entry.holder is None and not entry.redelivered]
-            if entries and queue.home is None and member.replica.state is State.IN_STEP:
+            strays = queue.table.state.ready.difference(queue.table.flagged)
+            if strays and queue.home is None and member.replica.state is State.IN_STEP:
                 del vars(events)["_do"]
-                queue.journal.note(hold_again, held(entries))
-                for entry in entries:
-                    entry.redelivered = True
-                queue.journal.effects.released(queue, entries)
+                ranges = [*strays.ranges()]
+                queue.table.flag(ranges)
+                queue.journal.effects.released(queue, ranges)
                 queue.journal.say(partial(trace.emit, "strays", life=member.replica.life()))
                 break
         return answer

@@ -117,8 +117,8 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         property="B3",
         what="what a lease retires is ready again",
         module="coterie.broker.leases",
-        old="            self._queue.dequeue(entries, Reason.ACCEPTED)",
-        new="            self._queue.give_back(entries, redelivered=True)",
+        old="            self._queue.dequeue(lease, ranges, Reason.ACCEPTED)",
+        new="            self._queue.give_back(lease, ranges, redelivered=True)",
         seed=6,
     ),
     Mutation(

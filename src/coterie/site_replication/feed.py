@@ -18,7 +18,7 @@ from coterie.broker.observer import QueueObserver, Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coterie.broker.entry import Entry
+    from coterie.broker.observer import Arrived
     from coterie.broker.queue import Queue
     from coterie.broker.ranges import Range as Positions
 
@@ -76,16 +76,16 @@ class Feed(QueueObserver):
 
     # What happens in the queue.
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
         self._wake()
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+    def dequeued(self, queue: Queue, ranges: Sequence[Positions], reason: Reason) -> None:
         if reason is Reason.DELETED:
             return
         sent = self.sent
-        for entry in entries:
-            if entry.position <= sent:
-                self.gone.add(entry.position, entry.position)
+        for first, stop in ranges:
+            if first <= sent:
+                self.gone.add(first, min(stop - 1, sent))
         self._check()
         if self.gone:
             self._wake()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.amqp.wire.properties import Properties
-from coterie.broker.entry import Entry
-from coterie.broker.observer import QueueObserver, Reason
+from coterie.broker.observer import Arrived, QueueObserver, Reason
 from coterie.broker.queue import Queue
+from coterie.broker.ranges import Range
 from coterie.broker.rows import Row
 from coterie.runtime.base import Runtime
 
@@ -109,16 +109,16 @@ class Watch(QueueObserver):
     def opened(self, queue: Queue) -> None:
         self.changed()
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
         self.changed()
 
-    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def acquired(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
         self.changed()
 
-    def released(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def released(self, queue: Queue, ranges: Sequence[Range]) -> None:
         self.changed()
 
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
         self.changed()
 
     def consumers_changed(self, queue: Queue) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coterie.amqp.wire.codes import PRECONDITION_FAILED
 from coterie.broker import records
+from coterie.broker.delivery import positions_in
 from coterie.broker.following import steps
 from coterie.broker.following.ranges import Range, ranges_of
 from coterie.broker.following.steps import Answer, Step
@@ -29,7 +30,6 @@ from coterie.broker.wiring import Change, DeclareQueue
 from coterie.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.queue import Queue
     from coterie.broker.storage import Record
     from coterie.broker.vhost import Vhost
@@ -174,7 +174,7 @@ def _list(vhost: Vhost, step: Step) -> Answer:
 
 def _begin(vhost: Vhost, step: Step) -> Answer:
     said, existing = step.said, vhost.queues.get(step.queue)
-    if existing is not None and existing.replica is None and existing.entries:
+    if existing is not None and existing.replica is None and existing.count:
         raise Refused(f"{existing.what} has messages of its own: purge it there, or delete it, and it is replicated to")
     replica = None if existing is None else existing.replica
     if replica is not None:
@@ -209,7 +209,7 @@ def _page(queue: Queue, replica: Replica, after: int) -> Answer:
         left = PAGE_POSITIONS - len(positions)
         if left <= 0:
             break
-        positions += [entry.position for entry in queue.browse(first, last, left)]
+        positions += positions_in(queue.browse(first, last, left))
     complete = len(positions) < PAGE_POSITIONS
     found = list(ranges_of(replica.there(positions)))
     if len(found) > PAGE_RANGES:
@@ -233,7 +233,7 @@ def _enqueue(vhost: Vhost, step: Step) -> Answer:
             stop += 1
         for message in step.messages[at:stop]:
             message.persistent = True  # the mark is on disk, and so must be what it covers
-        queue.next_position = place
+        queue.table.leap(place)
         replica.mark = step.positions[stop - 1]
         queue.enqueue(step.messages[at:stop])
         at = stop
@@ -246,19 +246,16 @@ def _removed(vhost: Vhost, step: Step) -> Answer:
     _remove(queue, replica, step.said["ranges"])
     queue.keep()
     if len(replica.runs) > 1:
-        replica.forget_runs(next(iter(queue.entries), queue.next_position))
+        replica.forget_runs(queue.first_position)
         save(queue)
     return {}
 
 
 def _remove(queue: Queue, replica: Replica, ranges: Sequence[Range]) -> None:
     """What a consumer holds here is left to it."""
-    gone: list[Entry] = []
-    for each in ranges:
-        for first, last in replica.here(each):
-            gone += [entry for entry in queue.browse(first, last, last - first + 1) if entry.holder is None]
+    gone = queue.table.ready_of([(first, last + 1) for each in ranges for first, last in replica.here(each)])
     if gone:
-        queue.leave(gone, Reason.PURGED, ghosts=True)
+        queue.leave(gone, Reason.PURGED)
 
 
 def _end(vhost: Vhost, step: Step) -> Answer:
@@ -269,7 +266,7 @@ def _end(vhost: Vhost, step: Step) -> Answer:
         return {}
     if replica.source == step.source and replica.incarnation == step.said["incarnation"]:
         _remove(queue, replica, [(1, replica.mark)])
-        if not queue.entries and not queue.consumers:
+        if not queue.count and not queue.consumers:
             vhost.remove_queue(queue)
     return {}
 

@@ -1,4 +1,4 @@
-"""What recovery found in one queue: made into entries one at a time, as they are asked for."""
+"""What recovery found in one queue: told one at a time, as it is asked for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import overload
 
 from coterie.broker.state.queue_state import QueueState
 from coterie.broker.state.vocabulary import Kind
-from coterie.broker.storage import RecoveredEntry
+from coterie.broker.storage import RecoveredMessage
 
 
-class FoundEntries(Sequence[RecoveredEntry]):
+class FoundMessages(Sequence[RecoveredMessage]):
     """By rising positions. To be read before the queue changes."""
 
     def __init__(self, parts: Sequence[tuple[QueueState, Mapping[int, str]]], delivered: int) -> None:
@@ -30,13 +30,13 @@ class FoundEntries(Sequence[RecoveredEntry]):
         return sum(queue.live.count for queue, _ in self._parts)
 
     @overload
-    def __getitem__(self, index: int) -> RecoveredEntry: ...
+    def __getitem__(self, index: int) -> RecoveredMessage: ...
     @overload
-    def __getitem__(self, index: slice) -> list[RecoveredEntry]: ...
-    def __getitem__(self, index: int | slice) -> RecoveredEntry | list[RecoveredEntry]:
+    def __getitem__(self, index: slice) -> list[RecoveredMessage]: ...
+    def __getitem__(self, index: int | slice) -> RecoveredMessage | list[RecoveredMessage]:
         return [*self][index]
 
-    def __iter__(self) -> Iterator[RecoveredEntry]:
+    def __iter__(self) -> Iterator[RecoveredMessage]:
         parts = [self._of(queue, texts) for queue, texts in self._parts]
         lasts = [queue.live.last() or 0 for queue, _ in self._parts]
         firsts = [queue.live.first() or 0 for queue, _ in self._parts]
@@ -46,15 +46,15 @@ class FoundEntries(Sequence[RecoveredEntry]):
         else:
             yield from merge(*parts, key=attrgetter("position"))
 
-    def _of(self, queue: QueueState, texts: Mapping[int, str]) -> Iterator[RecoveredEntry]:
-        number, delivered, same = queue.number, self._delivered, self._same.setdefault
+    def _of(self, queue: QueueState, texts: Mapping[int, str]) -> Iterator[RecoveredMessage]:
+        delivered, same = self._delivered, self._same.setdefault
         plain = not (queue.expires.runs or texts or queue.config.kind is Kind.PRIORITY)
         priorities: dict[int, int] = {}
         for first, stop in queue.live.ranges():
             if queue.config.kind is Kind.PRIORITY:
                 priorities = {p: n for low, high, n in queue.priorities.items(first, stop) for p in range(low, high)}
             for position, size in enumerate(queue.lengths.each(first, stop), first):
-                entry = RecoveredEntry(position, None, position <= delivered, same(size, size), number)
+                entry = RecoveredMessage(position, None, position <= delivered, same(size, size))
                 if not plain:
                     run = queue.expires.find(position)
                     if run is not None:

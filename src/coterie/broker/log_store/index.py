@@ -7,12 +7,13 @@ gives what the log records of it; `apply` does the same again after a restart.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 from zlib import crc32
 
-from coterie.broker.log_store.found import FoundEntries
+from coterie.broker.delivery import positions_in, ranges_of
+from coterie.broker.log_store.found import FoundMessages
 from coterie.broker.log_store.head import (
     Contents,
     Head,
@@ -28,13 +29,14 @@ from coterie.broker.log_store.lenient import replay_what_fits
 from coterie.broker.log_store.lines import Line, Part, QueueKey, read_key
 from coterie.broker.log_store.needed import Needed, gone_of, offsets_in
 from coterie.broker.log_store.own_records import LINE, PART
-from coterie.broker.log_store.unit import Arrival, Unit, ranges_of
+from coterie.broker.log_store.unit import Arrival, Unit
+from coterie.broker.message_table import within
 from coterie.broker.ranges import END, IntervalMap, Lengths, PositionSet, Range, Runs
 from coterie.broker.ranges.codec import Reader, write_uint
 from coterie.broker.state import marks, messages, sharing, snapshot
 from coterie.broker.state.broker_state import BrokerState
 from coterie.broker.state.limits import QueueLimits
-from coterie.broker.state.positions import LIST_MAX, Positions, all_in
+from coterie.broker.state.positions import LIST_MAX, Positions
 from coterie.broker.state.queue_state import QueueConfig, QueueState
 from coterie.broker.state.step import Step, replay
 from coterie.broker.state.vocabulary import GONE, Kind, Reason
@@ -103,8 +105,9 @@ class Index:
                     come.append((arrival.record, len(arrival.sizes), sum(arrival.sizes)))
                     self._arrive(step, queue, arrival, texts)
                 unit.safe[part] = queue.next_position
-            for number, positions in unit.leave_by_part():
-                self._leave(step, number, positions, unit)
+            for line, ranges in unit.leave_by_line():
+                for part in [*line.parts.values()]:
+                    self._leave(step, part, ranges, unit)
             for part in unit.ended:
                 self._end(step, part, unit)
         except BaseException:
@@ -145,23 +148,21 @@ class Index:
         for priority, positions in sorted(by_priority.items()):
             step.do(marks.PRIORITISE, queue, priority, _chosen(ranges_of(positions)))
 
-    def _leave(self, step: Step, number: int, positions: list[int], unit: Unit) -> None:
-        queue, part = self.state.queues.get(number), self.parts.get(number)
-        if queue is None or part is None:
+    def _leave(self, step: Step, part: Part, ranges: Sequence[Range], unit: Unit) -> None:
+        """As far as they are in it: what was never to survive a restart is not, and what is in another part."""
+        queue = self.state.queues.get(part.number)
+        if queue is None:
             return
-        ranges = ranges_of(positions)
-        if not all_in(ranges, queue.ready):
-            log.error("what leaves the store is not in it", queue=part.line.key, positions=ranges[:5])
-            ranges = [*queue.ready.intersection(PositionSet(ranges)).ranges()]
-        if not ranges:
+        found = within(ranges, queue.ready)
+        if not found:
             return
-        unit.gone += gone_of(queue, ranges)
-        step.do(messages.LEAVE, queue, 0, Reason.ACCEPTED, GONE, _chosen(ranges))
+        unit.gone += gone_of(queue, found)
+        step.do(messages.LEAVE, queue, 0, Reason.ACCEPTED, GONE, _chosen(found))
         if part.texts:
-            for position in positions:
+            for position in positions_in(found):
                 part.texts.pop(position, None)
         if not queue.live and not part.current and part not in unit.ended:
-            part.line.parts.pop(number, None)
+            part.line.parts.pop(part.number, None)
             unit.ended.append(part)
 
     def _end(self, step: Step, part: Part, unit: Unit) -> None:
@@ -269,11 +270,11 @@ class Index:
             if ranges:
                 add(run.ref, sum([stop - first for first, stop in ranges]), lengths.sum_of(ranges))
 
-    def entries(self, line: Line, delivered: int) -> FoundEntries | None:
+    def messages(self, line: Line, delivered: int) -> FoundMessages | None:
         """What is in a queue. `delivered`: up to this position it may have been; None: nothing is in it."""
         parts = [(self.state.queues[number], part.texts) for number, part in line.parts.items()]
         parts = [(queue, texts) for queue, texts in parts if queue.live]
-        return FoundEntries(parts, delivered) if parts else None
+        return FoundMessages(parts, delivered) if parts else None
 
     # Snapshots.
 
@@ -310,11 +311,15 @@ class Index:
 
     # Where a message is.
 
-    def find(self, part: int, position: int) -> tuple[int, int] | None:
-        """Record and offset."""
-        queue = self.state.queues.get(part)
-        run = None if queue is None else queue.runs.find(position)
-        return None if run is None else (run.ref, run.offset + position - run.first)
+    def places(self, line: Line, ranges: Sequence[Range]) -> Iterator[tuple[int, int, int]]:
+        """Record, offset and position of these messages, as far as they are there."""
+        for part in line.parts.values():
+            queue = self.state.queues.get(part.number)
+            if queue is not None:
+                for first, stop in within(ranges, queue.live):
+                    for run in queue.runs.within(first, stop):
+                        for position in range(run.first, run.stop):
+                            yield run.ref, run.offset + position - run.first, position
 
 
 def next_chain(chain: bytes, place: Place, head: Buffer, effects: Buffer, body_crc: int) -> bytes:

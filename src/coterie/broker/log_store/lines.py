@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from coterie.broker.observer import Mark
 from coterie.broker.state.vocabulary import Kind
 
 QueueKey = tuple[str, str, int]
 """Vhost, name and incarnation."""
-Mark = int | str | None
 _Image = tuple[int, int, int, int]
 
 

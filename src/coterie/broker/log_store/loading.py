@@ -7,24 +7,29 @@ gets the error.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from coterie.broker.entry import Entry
+from coterie.broker.delivery import count_of
 from coterie.broker.log_store.content import decode_content
 from coterie.broker.log_store.head import decode_head
 from coterie.broker.log_store.index import EPOCH, Index
-from coterie.broker.storage import Damaged
+from coterie.broker.storage import Damaged, Loaded
 from coterie.errors import DiskError, WireError
 from coterie.log.body_reader import Bodies, BodyReader
 from coterie.log.place import Place
 from coterie.logs import Log
 from coterie.runtime.base import Runtime
 
+if TYPE_CHECKING:
+    from coterie.broker.log_store.lines import Line
+    from coterie.broker.message import Message
+    from coterie.broker.ranges import Range
+
 log = Log(__name__)
 
-Done = Callable[[Exception | None], None]
-Wanted = dict[int, list[tuple[int, Entry]]]
-"""By record: offsets and entries."""
+Wanted = dict[int, list[tuple[int, int]]]
+"""By record: offsets and positions."""
 
 
 class Loader:
@@ -34,13 +39,13 @@ class Loader:
         self._runtime = runtime
         self._index = index
         self._reader = reader
-        self._waiting: deque[tuple[Sequence[Entry], Done]] = deque()
+        self._waiting: deque[tuple[Line | None, Sequence[Range], Loaded]] = deque()
         self._running = False
         self.damaged = 0
         """Messages that could not be read."""
 
-    def load(self, entries: Sequence[Entry], done: Done) -> None:
-        self._waiting.append((entries, done))
+    def load(self, line: Line | None, ranges: Sequence[Range], done: Loaded) -> None:
+        self._waiting.append((line, ranges, done))
         if not self._running:
             self._running = True
             self._runtime.spawn(self._run())
@@ -48,8 +53,8 @@ class Loader:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                entries, done = self._waiting.popleft()
-                done(await self._load(entries))
+                line, ranges, done = self._waiting.popleft()
+                done(*await self._load(line, ranges))
         except Exception:  # somebody's `done` raised: the others are served all the same
             self._running = bool(self._waiting)
             if self._running:
@@ -57,27 +62,25 @@ class Loader:
             raise
         self._running = False
 
-    async def _load(self, entries: Sequence[Entry]) -> Exception | None:
+    async def _load(self, line: Line | None, ranges: Sequence[Range]) -> tuple[dict[int, Message], Exception | None]:
         error: Exception | None = None
+        found: dict[int, Message] = {}
         wanted: Wanted = {}
-        missing = 0
-        for entry in entries:
-            found = self._index.find(entry.stored, entry.position)
-            if found is None:
-                missing += 1
-            else:
-                wanted.setdefault(found[0], []).append((found[1], entry))
+        missing = count_of(ranges)
+        for record, offset, position in () if line is None else self._index.places(line, ranges):
+            missing -= 1
+            wanted.setdefault(record, []).append((offset, position))
         if missing:
             error = DiskError(f"{missing} messages are not in the store")
         places = [Place(EPOCH, record) for record in sorted(wanted)]
         while places:
             for bodies in await self._reader.read(places, with_heads=True):
-                failed = self._fill(bodies, wanted[bodies.place.index])
+                failed = self._fill(bodies, wanted[bodies.place.index], found)
                 error = failed or error
                 del places[0]
-        return error
+        return found, error
 
-    def _fill(self, bodies: Bodies, wanted: list[tuple[int, Entry]]) -> Exception | None:
+    def _fill(self, bodies: Bodies, wanted: list[tuple[int, int]], found: dict[int, Message]) -> Exception | None:
         if bodies.data is None:
             log.error("messages cannot be read", record=bodies.place, count=len(wanted), why=bodies.problem)
             if not bodies.lasting:
@@ -89,13 +92,13 @@ class Loader:
             if contents is None:
                 raise Damaged("there are no messages in the record")
             starts = contents.starts()
-            for offset, entry in wanted:
+            for offset, position in wanted:
                 at = contents.at(offset)
                 if at is None:
                     raise Damaged("the message is not in the record")
                 message = decode_content(bytes(bodies.data[starts[at] : starts[at + 1]]))
                 message.stored = bodies.place.index << 32 | offset
-                entry.message = message
+                found[position] = message
         except (WireError, Damaged) as error:
             log.error("messages make no sense", record=bodies.place, count=len(wanted), why=error)
             self.damaged += len(wanted)

@@ -108,10 +108,10 @@ class Opening:
         result = self.result
         for key, line in index.lines.items():
             noted, delivered = self._noted(index, line.text)
-            entries = index.entries(line, delivered if result.clean else _ALL)
+            found = index.messages(line, delivered if result.clean else _ALL)
             line.next = max([1, noted, *(part.next for part in line.parts.values())])
             line.delivered = delivered if result.clean else line.next - 1
-            result.queues[key] = line.next, [] if entries is None else entries
+            result.queues[key] = line.next, [] if found is None else found
 
     def _noted(self, index: Index, text: str) -> tuple[int, int]:
         found = index.saved.get((LINE, text))

@@ -11,21 +11,22 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from coterie.broker.journal import restore_key
 from coterie.broker.log_store.content import PLAIN, prologue
 from coterie.broker.log_store.generation import Generation
 from coterie.broker.log_store.index import Index
-from coterie.broker.log_store.lines import Line, Mark, Part, QueueKey, kind_of
+from coterie.broker.log_store.lines import Line, Part, QueueKey, kind_of
 from coterie.broker.log_store.opening import Opening
 from coterie.broker.log_store.own_records import CLOSED, LINE, STARTED
 from coterie.broker.log_store.reserve import Reserve
 from coterie.broker.log_store.settings import StoreSettings
 from coterie.broker.log_store.unit import Arrival, Cut, Unit
-from coterie.broker.observer import Reason
+from coterie.broker.observer import Mark, Reason
 from coterie.broker.state.vocabulary import Kind
-from coterie.broker.storage import Record, Recovered, Store
+from coterie.broker.storage import Loaded, Record, Recovered, Store
 from coterie.errors import DiskError
 from coterie.log.generation import Generations
 from coterie.log.place import Position
@@ -34,9 +35,10 @@ from coterie.logs import Log
 from coterie.runtime.base import Future, Runtime
 
 if TYPE_CHECKING:
-    from coterie.broker.entry import Entry
     from coterie.broker.message import Message
+    from coterie.broker.observer import Arrived
     from coterie.broker.queue import Queue
+    from coterie.broker.ranges import Range
 
 log = Log(__name__)
 
@@ -345,81 +347,75 @@ class LogStore(Store):
     def leapt(self, queue: Queue) -> None:
         self._given(self._queues.get(queue) or self._line(queue), queue.next_position - 1)
 
-    def enqueued(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        if not entries:
-            return
+    def enqueued(self, queue: Queue, arrived: Arrived) -> None:
         line = self._queues.get(queue) or self._line(queue)
-        self._given(line, entries[-1].position)
+        first, messages = arrived.first, arrived.messages
+        self._given(line, first + len(messages) - 1)
         # The common case first: all of them are persistent, and none is in another queue already.
-        stored = [e for e in entries if (m := e.message) is not None and m.persistent]
-        if not stored:
+        known = [message.stored if message.persistent else None for message in messages]
+        if known.count(None) == len(known):
             return
         self._open_unit()
-        marks = [entry.mark for entry in stored]
-        part = self._part_for(line, stored[0].position, kind_of(None if marks.count(None) == len(marks) else marks))
-        part.next = stored[-1].position + 1
-        fresh = [e for e in stored if (m := e.message) is not None and not m.stored]
-        if len(fresh) != len(stored):
-            fresh = self._refer(part, stored)
-        if fresh:
-            self._store(part, fresh)
+        marks = arrived.marks
+        times = None if arrived.expires is None else _milliseconds(arrived.expires, queue.cluster.lead())
+        if known.count(0) == len(known):
+            part = self._part_for(line, first, kind_of(marks))
+            part.next = first + len(messages)
+            self._store(part, first, messages, times, marks)
+        else:
+            self._store_some(line, arrived, known, times)
         self._told()
 
-    def _store(self, part: Part, entries: Sequence[Entry]) -> None:
-        messages = [message for entry in entries if (message := entry.message) is not None]
+    def _store_some(
+        self, line: Line, arrived: Arrived, known: Sequence[int | None], times: Sequence[int] | None
+    ) -> None:  # fmt: skip
+        """Those that are persistent. If the log has the content already they refer to it; but what a merge of the log
+        has looked at may be dropped, or be gone: nothing new refers to that."""
+        first, marks = arrived.first, arrived.marks
+        stored = [at for at, each in enumerate(known) if each is not None]
+        part = self._part_for(line, first + stored[0], kind_of(None if marks is None else [marks[at] for at in stored]))
+        part.next = first + stored[-1] + 1
+        least = self.index.kept_from + 1 << _OFFSET
+        for fresh, group in groupby(enumerate(known), lambda each: None if each[1] is None else each[1] < least):
+            places = [*group]
+            at, end = places[0][0], places[-1][0] + 1
+            some = None if times is None else times[at:end], None if marks is None else marks[at:end]
+            if fresh:
+                self._store(part, first + at, arrived.messages[at:end], *some)
+            elif fresh is not None:
+                for at, each in places:
+                    record, offset = divmod(each or 0, 1 << _OFFSET)
+                    time = None if times is None else times[at : at + 1]
+                    mark = None if marks is None else marks[at : at + 1]
+                    size = len(arrived.messages[at].body)
+                    self._unit.arrive(Arrival(part, first + at, record, offset, [size], time, mark))
+
+    def _store(
+        self, part: Part, first: int, messages: Sequence[Message], times: Sequence[int] | None,
+        marks: Sequence[Mark] | None,
+    ) -> None:  # fmt: skip
+        """They have positions in a row, and contents that the log has not yet."""
         if self.journal.on:
             self.journal.note(_forget_content, messages)
         unit = self._unit
         contents, sizes = unit.contents, unit.content_sizes
         offset = len(sizes)
         stored = (self._record + 1 << _OFFSET) + offset
+        bodies: list[int] = []
+        size = 0
         for message in messages:
             start = PLAIN if message.id is None else prologue(message)
-            contents += (start, message.route, message.header, message.body)
-            size = len(start) + len(message.route) + len(message.header) + len(message.body)
-            sizes.append(size)
-            unit.size += size
+            route, header, body = message.route, message.header, message.body
+            contents += (start, route, header, body)
+            length = len(body)
+            bodies.append(length)
+            length += len(start) + len(route) + len(header)
+            sizes.append(length)
+            size += length
             message.stored = stored
             stored += 1
-        self._arrive(part, entries, self._record + 1, offset)
-
-    def _refer(self, part: Part, entries: Sequence[Entry]) -> list[Entry]:
-        """Those whose content the log has already refer to it; gives the others that must be stored. What a merge of
-        the log has looked at may be dropped, or be gone: nothing new refers to that."""
-        least = self.index.kept_from
-        fresh: list[Entry] = []
-        for entry in entries:
-            assert entry.message is not None
-            record, offset = divmod(entry.message.stored, 1 << _OFFSET)
-            if record > least:
-                self._arrive(part, [entry], record, offset)
-            else:
-                fresh.append(entry)
-        return fresh
-
-    def _arrive(self, part: Part, entries: Sequence[Entry], record: int, offset: int) -> None:
-        """Their contents are in a row in one record."""
-        first, last = entries[0].position, entries[-1].position
-        marks: list[Mark] | None = [entry.mark for entry in entries]
-        if marks is not None and marks.count(None) == len(marks):
-            marks = None
-        expires = self._expires(entries)
-        for entry in entries:
-            entry.stored = part.number
-        sizes = [entry.size for entry in entries]
-        if last - first == len(entries) - 1:
-            self._unit.arrive(Arrival(part, first, record, offset, sizes, expires, marks))
-            return
-        begin = 0
-        for at in range(1, len(entries) + 1):
-            if at == len(entries) or entries[at].position != entries[at - 1].position + 1:
-                some = slice(begin, at)
-                arrival = Arrival(
-                    part, entries[begin].position, record, offset + begin, sizes[some],
-                    None if expires is None else expires[some], None if marks is None else marks[some],
-                )  # fmt: skip
-                self._unit.arrive(arrival)
-                begin = at
+        unit.size += size
+        unit.arrive(Arrival(part, first, self._record + 1, offset, bodies, times, marks))
 
     def _part_for(self, line: Line, first: int, kind: Kind) -> Part:
         part = line.part_for(first, kind)
@@ -438,26 +434,25 @@ class LogStore(Store):
         self._unit.made.append(part)
         return part
 
-    def acquired(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        if not entries:
+    def acquired(self, queue: Queue, holder: object, ranges: Sequence[Range]) -> None:
+        self.flagged(queue, ranges)
+
+    def flagged(self, queue: Queue, ranges: Sequence[Range]) -> None:
+        if not ranges:
             return
         line = self._queues.get(queue) or self._line(queue)
-        high = max([entry.position for entry in entries])
+        high = (ranges[0] if len(ranges) == 1 else max(ranges))[1] - 1
         if high > line.delivered:
             if self.journal.on:
                 self.journal.note(line.restore, line.image())
             line.delivered = high
 
-    def flagged(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self.acquired(queue, entries)
-
-    def dequeued(self, queue: Queue, entries: Sequence[Entry], reason: Reason) -> None:
-        if self._deaf:
+    def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
+        if self._deaf or reason is Reason.DELETED:  # that is told of the queue
             return
-        parts = {entry.stored: None for entry in entries if entry.stored}
-        for part in parts:
-            self._open_unit().leave(part, [entry.position for entry in entries if entry.stored == part])
-        if parts:
+        line = self._queues.get(queue) or self.index.lines.get(_key(queue))
+        if line is not None and line.parts:
+            self._open_unit().leave(line, ranges)
             self._told()
 
     def deleted(self, queue: Queue) -> None:
@@ -625,18 +620,20 @@ class LogStore(Store):
 
     # Paging.
 
-    def load(self, entries: Sequence[Entry], done: Callable[[Exception | None], None]) -> None:
-        self.current.loader.load(entries, done)
+    def load(self, queue: Queue, ranges: Sequence[Range], done: Loaded) -> None:
+        self.current.loader.load(self.index.lines.get(_key(queue)), ranges, done)
 
-    def page_out(self, entries: Sequence[Entry]) -> int:
-        parts = self.index.parts
-        safe = {number: parts[number].safe for number in {entry.stored: None for entry in entries} if number in parts}
-        count = 0
-        for entry in entries:
-            if entry.stored and entry.message is not None and entry.position < safe.get(entry.stored, 0):
-                entry.message = None
-                count += 1
-        return count
+    def on_disk(self, queue: Queue, ranges: Sequence[Range]) -> list[Range]:
+        line = self.index.lines.get(_key(queue))
+        if line is None:
+            return []
+        found: list[Range] = []
+        for part in line.parts.values():
+            known = self.index.state.queues.get(part.number)  # a new one is not there before its unit ends
+            if known is not None:
+                for first, stop in ranges:
+                    found += known.live.ranges(first, max(first, min(stop, part.safe)))
+        return sorted(found)
 
     # How far queues have gone.
 
@@ -671,13 +668,6 @@ class LogStore(Store):
 
     def _save_line(self, line: Line) -> None:
         self.save(LINE, line.text, line.record())
-
-    def _expires(self, entries: Sequence[Entry]) -> list[int] | None:
-        times = [entry.expires for entry in entries]
-        if times.count(None) == len(times):
-            return None
-        lead = entries[0].queue.cluster.lead()
-        return [0 if time is None else max(1, round((time + lead) * 1000)) for time in times]
 
     # A disk that refuses.
 
@@ -736,6 +726,13 @@ class LogStore(Store):
 
 def _key(queue: Queue) -> QueueKey:
     return queue.vhost.name, queue.name, queue.incarnation
+
+
+def _milliseconds(times: Sequence[float | None], lead: float) -> list[int] | None:
+    """Since 1970, 0: never; None: none of them ever is over."""
+    if times.count(None) == len(times):
+        return None
+    return [0 if time is None else max(1, round((time + lead) * 1000)) for time in times]
 
 
 def _forget(_: object) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from coterie.broker.delivery import merged
 from coterie.broker.log_store.head import Save
-from coterie.broker.log_store.lines import Mark, Part
+from coterie.broker.log_store.lines import Line, Part
 from coterie.broker.log_store.needed import Gone
+from coterie.broker.observer import Mark
+from coterie.broker.ranges import Range
 from coterie.runtime.base import Buffer
 
 Cut = tuple[int, int, int, int, int, int, int, int, int, bool]
@@ -49,8 +52,8 @@ class Unit:
         self.content_sizes: list[int] = []
         self.saved: list[Save] = []
         self.arrivals: list[Arrival] = []
-        self.leaving: list[tuple[int, list[int]]] = []
-        """Part and positions. They leave after everything has come."""
+        self.leaving: list[tuple[Line, Sequence[Range]]] = []
+        """They leave after everything has come; also some that were never in the store."""
         self.made: list[Part] = []
         self.ended: list[Part] = []
         self.gone: list[Gone] = []
@@ -66,8 +69,8 @@ class Unit:
         self.arrivals.append(arrival)
         self.size += 8 * len(arrival.sizes) + 16
 
-    def leave(self, part: int, positions: list[int]) -> None:
-        self.leaving.append((part, positions))
+    def leave(self, line: Line, ranges: Sequence[Range]) -> None:
+        self.leaving.append((line, ranges))
         self.size += 16
 
     def save(self, save: Save) -> None:
@@ -103,17 +106,16 @@ class Unit:
                 found.sort(key=lambda each: each.first)
             yield part, [*_joined(found)]
 
-    def leave_by_part(self) -> Iterator[tuple[int, list[int]]]:
+    def leave_by_line(self) -> Iterator[tuple[Line, Sequence[Range]]]:
         """Positions rise."""
-        by_part: dict[int, list[int]] = {}
-        for part, positions in self.leaving:
-            if part in by_part:
-                by_part[part] += positions
-            else:
-                by_part[part] = positions.copy()
-        for positions in by_part.values():
-            positions.sort()
-        yield from by_part.items()
+        if len(self.leaving) == 1 and len(self.leaving[0][1]) == 1:
+            yield self.leaving[0]
+            return
+        by_line: dict[Line, list[Range]] = {}
+        for line, ranges in self.leaving:
+            by_line.setdefault(line, []).extend(ranges)
+        for line, ranges in by_line.items():
+            yield line, merged(ranges)
 
 
 def _joined(found: list[Arrival]) -> Iterator[Arrival]:
@@ -143,19 +145,3 @@ def _one(group: list[Arrival]) -> Arrival:
     if any(each.marks is not None for each in group):
         marks = [mark for each in group for mark in each.marks or [None] * len(each.sizes)]
     return Arrival(head.part, head.first, head.record, head.offset, sizes, expires, marks)
-
-
-def ranges_of(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """The ranges (first, behind the last) that these numbers, in rising order, make up."""
-    first, last = numbers[0], numbers[-1]
-    if last - first == len(numbers) - 1:
-        return [(first, last + 1)]
-    ranges = []
-    start = end = first
-    for number in numbers:
-        if number > end:
-            ranges.append((start, end))
-            start = number
-        end = number + 1
-    ranges.append((start, end))
-    return ranges

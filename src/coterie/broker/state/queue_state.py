@@ -13,7 +13,7 @@ Only the primitives of `operations` change any of it, under a `Step`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from coterie.broker.ranges import IntervalMap, Lengths, PositionSet, Range, Runs
@@ -42,6 +42,29 @@ class Cap(NamedTuple):
 
     stop: int
     time: int
+
+
+def expiries_in(expires: Runs, caps: Sequence[Cap], first: int, stop: int) -> Iterator[tuple[int, int, int | None]]:
+    """When messages of a range are over: (first, stop, time), by rising positions."""
+    at = first
+    for run in expires.within(first, stop):
+        if at < run.first:
+            yield from _capped(caps, at, run.first, None)
+        yield from _capped(caps, run.first, run.stop, run.ref)
+        at = run.stop
+    if at < stop:
+        yield from _capped(caps, at, stop, None)
+
+
+def _capped(caps: Sequence[Cap], first: int, stop: int, time: int | None) -> Iterator[tuple[int, int, int | None]]:
+    for cap in caps:
+        if first >= stop:
+            return
+        if first < cap.stop:
+            yield first, min(stop, cap.stop), cap.time if time is None else min(time, cap.time)
+            first = cap.stop
+    if first < stop:
+        yield first, stop, time
 
 
 class QueueState:
@@ -146,24 +169,7 @@ class QueueState:
 
     def expiries(self, first: int, stop: int) -> Iterator[tuple[int, int, int | None]]:
         """The same of a range: (first, stop, time), by rising positions."""
-        at = first
-        for run in self.expires.within(first, stop):
-            if at < run.first:
-                yield from self._capped(at, run.first, None)
-            yield from self._capped(run.first, run.stop, run.ref)
-            at = run.stop
-        if at < stop:
-            yield from self._capped(at, stop, None)
-
-    def _capped(self, first: int, stop: int, time: int | None) -> Iterator[tuple[int, int, int | None]]:
-        for cap in self.caps:
-            if first >= stop:
-                return
-            if first < cap.stop:
-                yield first, min(stop, cap.stop), cap.time if time is None else min(time, cap.time)
-                first = cap.stop
-        if first < stop:
-            yield first, stop, time
+        return expiries_in(self.expires, self.caps, first, stop)
 
     def measure(self, positions: Positions) -> Range:
         """How many they are, and their bytes."""

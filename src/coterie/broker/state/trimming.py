@@ -18,7 +18,7 @@ _LOOKS: Final = (512, 128, 32, 8, 0)
 """Live messages of a block at which it is looked at."""
 _MOST: Final = _LOOKS[0]
 _FEW: Final = 16
-"""So few runs are not worth a look."""
+"""So few runs, of any kind, are not worth a look."""
 
 
 def is_far_from_empty(queue: QueueState, positions: Positions) -> bool:
@@ -61,7 +61,7 @@ class Trims:
         live = queue.live
         if not live:
             # A queue that is emptied again and again is looked at from time to time.
-            if queue.runs.runs > _FEW or queue.lengths.pieces > _FEW:
+            if queue.runs.runs > _FEW or queue.lengths.pieces > _FEW or queue.expires.runs > _FEW:
                 self._drop(0, END)
             queue.caps = ()
             return

@@ -13,7 +13,6 @@ delivered. Of both the highest counts; and if nobody can know the latter, all ma
 from __future__ import annotations
 
 import json
-from array import array
 from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -57,8 +56,7 @@ def content(broker: Broker, applier: Applier) -> Content:
     told: list[object] = [outline(broker, applier)]
     marks: dict[int, tuple[int, int]] = {}
     for queue in sorted(_queues(broker), key=lambda queue: queue.incarnation):
-        rows = [*queue.sizes()]
-        positions, sizes = array("Q", [position for position, _ in rows]), array("Q", [size for _, size in rows])
+        positions, sizes = queue.sizes()
         told.append([queue.incarnation, len(positions), crc32(positions), crc32(sizes)])
         told.append([None if queue.replica is None else queue.replica.record(queue), queue.leases.records()])
         if queue.window is not None:

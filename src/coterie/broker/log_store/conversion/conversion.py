@@ -12,6 +12,7 @@ from typing import Final
 from zlib import crc32
 
 from coterie.broker.log_store.conversion.files import WHOLE, generation_of, is_of_store, parse_name
+from coterie.broker.log_store.conversion.found import OldMessage
 from coterie.broker.log_store.conversion.index import Index
 from coterie.broker.log_store.conversion.recovery import Recovery
 from coterie.broker.log_store.generation import Generation
@@ -19,7 +20,6 @@ from coterie.broker.log_store.lines import Line, Part, QueueKey, kind_of
 from coterie.broker.log_store.own_records import CLOSED, LINE, STARTED
 from coterie.broker.log_store.settings import StoreSettings
 from coterie.broker.log_store.unit import Arrival, Unit
-from coterie.broker.storage import RecoveredEntry
 from coterie.errors import DiskError
 from coterie.log.folder import Folder
 from coterie.log.generation import Generations
@@ -68,7 +68,12 @@ class Conversion:
             await copy.save(kind, key, record)
         for queue, (next_position, entries) in found.queues.items():
             delivered = recovery.delivered.get(queue, 0)
-            await copy.queue(queue, next_position, delivered, [e for e in entries if e.stored not in recovery.lost])
+            await copy.queue(
+                queue,
+                next_position,
+                delivered,
+                [each for each in entries if isinstance(each, OldMessage) and each.number not in recovery.lost],
+            )
         await copy.save(STARTED, "", {"incarnation": found.previous})
         if found.clean and found.previous:
             await copy.save(CLOSED, "", {"incarnation": found.previous})
@@ -102,7 +107,7 @@ class _Copy:
         self._unit.save(((kind, key), json.dumps(record, separators=(",", ":")).encode()))
         await self._next()
 
-    async def queue(self, key: QueueKey, next_position: int, delivered: int, entries: Sequence[RecoveredEntry]) -> None:
+    async def queue(self, key: QueueKey, next_position: int, delivered: int, entries: Sequence[OldMessage]) -> None:
         line = Line(key, next_position, delivered)
         await self.save(LINE, line.text, line.record())
         if not entries:
@@ -116,9 +121,9 @@ class _Copy:
             await self._copy(part, some)
             await self._next()
 
-    def _batches(self, entries: Sequence[RecoveredEntry]) -> Iterator[list[RecoveredEntry]]:
+    def _batches(self, entries: Sequence[OldMessage]) -> Iterator[list[OldMessage]]:
         """Those whose contents are near each other, so that one read brings them."""
-        batch: list[RecoveredEntry] = []
+        batch: list[OldMessage] = []
         size = 0
         for entry in entries:
             batch.append(entry)
@@ -129,11 +134,11 @@ class _Copy:
         if batch:
             yield batch
 
-    async def _copy(self, part: Part, entries: list[RecoveredEntry]) -> None:
+    async def _copy(self, part: Part, entries: list[OldMessage]) -> None:
         contents = await self._read(entries)
         unit, record = self._unit, self._units + 1
         for entry in entries:
-            number = self._index.refers.get(entry.stored, entry.stored)
+            number = self._index.refers.get(entry.number, entry.number)
             at = self._shared.get(number)
             if at is None:
                 content = contents.get(number)
@@ -150,10 +155,10 @@ class _Copy:
             marks = None if entry.mark is None else [entry.mark]
             unit.arrive(Arrival(part, entry.position, *at, [entry.size], expires, marks))
 
-    async def _read(self, entries: list[RecoveredEntry]) -> dict[int, bytes]:
+    async def _read(self, entries: list[OldMessage]) -> dict[int, bytes]:
         """Contents by their numbers; without those that are damaged."""
         found: dict[int, bytes] = {}
-        numbers = {self._index.refers.get(entry.stored, entry.stored) for entry in entries} - self._shared.keys()
+        numbers = {self._index.refers.get(entry.number, entry.number) for entry in entries} - self._shared.keys()
         places = [(number, place) for number in numbers if (place := self._index.find(number)) is not None]
         places.sort(key=lambda each: (each[1].segment.name, each[1].offset))
         at = 0

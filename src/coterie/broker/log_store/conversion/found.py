@@ -1,17 +1,24 @@
-"""What recovery found in one queue: twenty bytes a message, made into entries one at a time, as they are asked for."""
+"""What recovery found in one queue: twenty bytes a message, told one at a time, as it is asked for."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import overload
 
 from coterie.broker.log_store.conversion.operations import Enqueue, Mark
-from coterie.broker.storage import RecoveredEntry
+from coterie.broker.storage import RecoveredMessage
 
 
-class FoundEntries(Sequence[RecoveredEntry]):
+@dataclass(slots=True)
+class OldMessage(RecoveredMessage):
+    number: int = 0
+    """Of the old store."""
+
+
+class FoundMessages(Sequence[OldMessage]):
     """By rising positions, once `settle` was called."""
 
     def __init__(self, delivered: int) -> None:
@@ -50,20 +57,20 @@ class FoundEntries(Sequence[RecoveredEntry]):
         return len(self._positions)
 
     @overload
-    def __getitem__(self, index: int) -> RecoveredEntry: ...
+    def __getitem__(self, index: int) -> OldMessage: ...
     @overload
-    def __getitem__(self, index: slice) -> list[RecoveredEntry]: ...
-    def __getitem__(self, index: int | slice) -> RecoveredEntry | list[RecoveredEntry]:
+    def __getitem__(self, index: slice) -> list[OldMessage]: ...
+    def __getitem__(self, index: int | slice) -> OldMessage | list[OldMessage]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         return self._entry(self._positions[index], self._numbers[index], self._sizes[index])
 
-    def __iter__(self) -> Iterator[RecoveredEntry]:
+    def __iter__(self) -> Iterator[OldMessage]:
         return map(self._entry, self._positions, self._numbers, self._sizes)
 
-    def _entry(self, position: int, number: int, size: int) -> RecoveredEntry:
+    def _entry(self, position: int, number: int, size: int) -> OldMessage:
         size = self._same.setdefault(size, size)
-        entry = RecoveredEntry(position, None, position <= self._delivered, size, number)
+        entry = OldMessage(position, None, position <= self._delivered, size, number=number)
         if self._expires and number in self._expires:
             entry.expires = self._expires[number] / 1000
         if self._marks:

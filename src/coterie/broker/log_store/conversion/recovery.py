@@ -15,7 +15,7 @@ from zlib import crc32
 
 from coterie.broker.log_store.conversion.files import SegmentName, parse_name
 from coterie.broker.log_store.conversion.format import HEADER_SIZE, Damaged, decode_header
-from coterie.broker.log_store.conversion.found import FoundEntries
+from coterie.broker.log_store.conversion.found import FoundMessages
 from coterie.broker.log_store.conversion.index import Index
 from coterie.broker.log_store.conversion.operations import CONTENT_ONLY, Atomic, Dequeue, Enqueue, Name, Save
 from coterie.broker.log_store.conversion.scan import Record, Scanner
@@ -264,7 +264,7 @@ class Recovery:
     def _settle_queues(self) -> None:
         index, result = self._index, self.result
         marks = self._marks()
-        entries: dict[int, FoundEntries] = {}
+        entries: dict[int, FoundMessages] = {}
         unknown: dict[int, list[int]] = {}
         gone = index.orphans.keys() | self.lost.keys()
         for segment, slot, op in self._enqueues:
@@ -281,7 +281,7 @@ class Recovery:
             elif op.queue in self._names:
                 name = self._names[op.queue]
                 delivered = marks.get((name.vhost, name.name, name.incarnation), (0, 0))[1]
-                entries[op.queue] = FoundEntries(delivered if result.clean else _ALL)
+                entries[op.queue] = FoundMessages(delivered if result.clean else _ALL)
                 entries[op.queue].add(op)
             else:
                 unknown.setdefault(op.queue, []).extend(op.numbers)
