@@ -1,4 +1,4 @@
-"""What the queue state costs, beside the queue that is made of entries; prints JSON. Not a part of any test.
+"""What the policies of the queue state cost, beside queues, whose own code decides; prints JSON. No part of any test.
 
 Microseconds of processor time: the median of many slices of the work, and the fastest one, which is the better one to
 compare on a machine that does other things as well. Both implementations are measured in turns, in one run.
@@ -108,7 +108,7 @@ class Ordered(NullCluster):
 
 
 class Old:
-    """One queue of entries, as the log drives it: the messages are made already."""
+    """One queue of a broker, as the log drives it: the messages are made already."""
 
     def __init__(self) -> None:
         world = World(1, "bench", None)
@@ -224,7 +224,7 @@ def filled(count: int, lengths: array[int], hold: bool = False, **limits: Any) -
 
 
 def old_filled(count: int) -> Old:
-    old, some = Old(), messages(50)  # the bodies are the same ones: entries are what is measured
+    old, some = Old(), messages(50)  # the bodies are the same ones: its table is what is measured
     for _ in range(count // 50):
         old.publish(some)
     return old

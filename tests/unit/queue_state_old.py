@@ -1,4 +1,4 @@
-"""The queue as it is made of entries, driven as the ordered log drives it: for comparison with the queue state.
+"""A broker's queue, whose own code decides, driven as the ordered log drives it: for comparison with the queue state.
 
 Consumers are those of a cluster, with their limits and pools; time is what the test says; whatever is to follow from an
 event follows at its end.

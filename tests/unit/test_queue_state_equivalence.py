@@ -1,4 +1,4 @@
-"""The queue state does what the queue of entries does: the same random events, and the same afterwards.
+"""The policies of the queue state do what queues do: the same random events, and the same afterwards.
 
 Compared are who holds what, flags, counts of deliveries, the order of deliveries, rooms, turns, dead letters with their
 reasons, offsets of leases, times of expiry, and all counters.
@@ -157,7 +157,7 @@ class Pair:
 
     def publish(self) -> Any:
         rand = self.random
-        # A full queue of entries refuses the rest of an event, though consumers would make room: one at a time.
+        # A full queue refuses the rest of an event, though consumers would make room: one at a time.
         count = 1 if self.limits.refuses else rand.randint(1, 7)
         items = [
             Item(
@@ -196,7 +196,7 @@ class Pair:
         )
 
     def _pool(self, peer: int) -> tuple[int, int] | None:
-        """One that a consumer has now, or a new one: the queue of entries forgets what cancelled ones hold of it."""
+        """One that a consumer has now, or a new one: a queue forgets what cancelled ones hold of it."""
         if self.random.random() < 0.6:
             return None
         known = [key[1] for key, pool in self.new.state.pools.items() if key[0] == peer and pool.members]
@@ -411,6 +411,6 @@ def _prefetch(peer: int, limit: int, pool: tuple[int, int] | None) -> Prefetch:
 
 @pytest.mark.parametrize("owned", [False, True], ids=["credit", "ownership"])
 @pytest.mark.parametrize("kind", Kind, ids=[kind.name.lower() for kind in Kind])
-def test_the_state_does_what_the_queue_of_entries_does(kind: Kind, owned: bool) -> None:
+def test_the_policies_do_what_queues_do(kind: Kind, owned: bool) -> None:
     for seed in range(6):
         Pair(kind, seed, owned).run(EVENTS)

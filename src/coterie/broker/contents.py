@@ -1,6 +1,6 @@
 """Contents: the messages of one queue that are in memory, by their positions.
 
-In chunks of 64 positions, so that a message costs the reference to it and little more; what is not here is on disk
+In chunks of 256 positions, so that a message costs the reference to it and little more; what is not here is on disk
 only. This is the one place that knows where a message's bytes are: (reference of an event, offset) may take the place
 of objects without anybody else noticing.
 """
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from coterie.broker.message import Message
     from coterie.broker.ranges import Range
 
-SHIFT: Final = 6
+SHIFT: Final = 8
 SIZE: Final = 1 << SHIFT
 _MASK: Final = SIZE - 1
 _NONE: Final = [None] * SIZE
 
 Chunk = list["Message | None"]
-"""Of up to 64 positions from a multiple of 64 on; the last ones may be missing."""
+"""Of up to 256 positions from a multiple of 256 on; the last ones may be missing."""
 
 
 class Contents:
@@ -43,7 +43,8 @@ class Contents:
         found: Chunk = []
         for first, stop in ranges:
             if stop - first == 1:
-                found.append(self.message(first))
+                chunk = self._chunks.get(first >> SHIFT)
+                found.append(chunk[first & _MASK] if chunk is not None and first & _MASK < len(chunk) else None)
                 continue
             while first < stop:
                 number, low = first >> SHIFT, first & _MASK
@@ -58,6 +59,11 @@ class Contents:
     def put(self, first: int, messages: Sequence[Message | None]) -> None:
         """They have positions in a row."""
         chunks, at, count = self._chunks, 0, len(messages)
+        if count == 1:
+            chunk = chunks.get(first >> SHIFT)
+            if chunk is not None and len(chunk) == first & _MASK:
+                chunk.append(messages[0])
+                return
         while at < count:
             number, low = first >> SHIFT, first & _MASK
             some = messages[at : at + SIZE - low] if low or count - at > SIZE or at else messages
@@ -74,7 +80,15 @@ class Contents:
         """They are not here any more, if they were."""
         chunks = self._chunks
         for first, stop in ranges:
-            if (stop - first) >> SHIFT > len(chunks):
+            if stop - first == 1:
+                chunk = chunks.get(first >> SHIFT)
+                low = first & _MASK
+                if chunk is not None and low < len(chunk):
+                    chunk[low] = None
+                    # It is empty hardly ever: first a look at the neighbours.
+                    if chunk[low - 1] is None and chunk[low + 1 - len(chunk)] is None and _is_empty(chunk):
+                        del chunks[first >> SHIFT]
+            elif (stop - first) >> SHIFT > len(chunks):
                 self._drop_from(first, stop, [number for number in chunks if first >> SHIFT <= number <= stop >> SHIFT])
             else:
                 self._drop_from(first, stop, range(first >> SHIFT, (stop - 1 >> SHIFT) + 1))
@@ -88,11 +102,8 @@ class Contents:
             low, high = max(first - base, 0), min(stop - base, len(chunk))
             if low >= high:
                 continue
-            if high - low == 1:
-                chunk[low] = None
-            else:
-                chunk[low:high] = _NONE[: high - low]
-            if chunk.count(None) == len(chunk):
+            chunk[low:high] = _NONE[: high - low]
+            if _is_empty(chunk):
                 del self._chunks[number]
 
     def copy(self) -> Contents:
@@ -107,3 +118,7 @@ class Contents:
             for at, message in enumerate(chunk):
                 if message is not None:
                     yield (number << SHIFT) + at, message
+
+
+def _is_empty(chunk: Chunk) -> bool:
+    return chunk.count(None) == len(chunk)

@@ -128,15 +128,16 @@ class Dispatcher:
         return queue.pager.present(ranges) if queue.pager.absent else ranges
 
     def _give(self, consumer: Consumer, ranges: list[Range]) -> None:
+        """Who dispatches has noted how the queue was."""
         queue = self._queue
-        queue.keep()
         delivery = self._delivery(consumer, ranges)
         count = delivery.count
         queue.table.acquire(consumer, ranges)
         if queue.expiry.mortal:
             queue.expiry.arm()  # there is another head
         counters = queue.counters
-        counters.redelivered += count_of(delivery.flagged)
+        if delivery.flagged:
+            counters.redelivered += count_of(delivery.flagged)
         for observer in queue.observers:
             observer.acquired(queue, consumer, ranges)
         consumer.sink.deliver(consumer, delivery)

@@ -24,6 +24,7 @@ from coterie.broker.journal import Journal, restore_key
 from coterie.broker.observer import Reason
 from coterie.broker.ranges import END, PositionSet, Range, Runs
 from coterie.broker.state import holding, marks, messages, vocabulary
+from coterie.broker.state.holders import Holder
 from coterie.broker.state.holding import NewHolder
 from coterie.broker.state.limits import QueueLimits
 from coterie.broker.state.positions import LIST_MAX, Positions, bytes_of, cut, put
@@ -93,6 +94,18 @@ def formed(ranges: list[Range]) -> Positions:
     return ranges if len(ranges) <= LIST_MAX else PositionSet(ranges)
 
 
+class _NoRuns(Runs):
+    """Of which event a message is a part is not asked: `Contents` has it by its position."""
+
+    __slots__ = ()
+
+    def append(self, first: int, count: int, ref: int, offset: int) -> None:
+        pass
+
+    def unappend(self, count: int) -> None:
+        pass
+
+
 class MessageTable:
     """Of one incarnation of a queue."""
 
@@ -100,6 +113,7 @@ class MessageTable:
 
     def __init__(self, number: int, config: QueueConfig, journal: Journal) -> None:
         self.state = QueueState(number, config, _NO_LIMITS)
+        self.state.runs = _NoRuns()
         self.contents = Contents()
         self.flagged = PositionSet()
         """Somebody may have seen them already."""
@@ -236,30 +250,65 @@ class MessageTable:
     # A ring lets go of the oldest; but not of what is tied.
 
     def tie(self, ranges: list[Range]) -> None:
-        loose = self.state.loose
-        if loose:
+        if self.state.config.kind is Kind.RING:
+            loose, found = self.state.loose, within(ranges, self.state.loose)
             if self._journal.on:
-                self._journal.note(put, loose, ranges)
-            cut(loose, ranges)
+                self._journal.note(put, loose, found)
+            cut(loose, found)
 
     def untie(self, ranges: list[Range]) -> None:
         if self.state.config.kind is Kind.RING:
+            loose, found = self.state.loose, self._tied(ranges)
             if self._journal.on:
-                self._journal.note(cut, self.state.loose, ranges)
-            put(self.state.loose, ranges)
+                self._journal.note(cut, loose, found)
+            put(loose, found)
+
+    def _tied(self, ranges: list[Range]) -> list[Range]:
+        rest = PositionSet(ranges)
+        rest.remove_all(self.state.loose)
+        return [*rest.ranges()]
 
     # They leave.
 
-    def leave(self, holder: object | None, ranges: list[Range], reason: Reason, tied: bool = False) -> None:
+    def leave(self, holder: object | None, ranges: list[Range], reason: Reason) -> None:
         """Ready ones, or what that one holds."""
         if self.flagged:
             self.unflag(ranges)
-        if tied and self._journal.on and self.state.config.kind is Kind.RING:
-            self._journal.note(cut, self.state.loose, ranges)  # taken back, they would not be tied any more
+        if self._journal.on and self.state.config.kind is Kind.RING:
+            self._journal.note(cut, self.state.loose, self._tied(ranges))  # what is taken back is not tied any more
         number = 0 if holder is None else self._numbers[holder]
         self._do(messages.LEAVE, number, _REASONS[reason], GONE, formed(ranges))
         if holder is not None:
             self.let_go(holder)
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is known of any message but who has it."""
+        state = self.state
+        return not (
+            self.flagged.count or state.deliveries or state.priorities or state.last_values.keys or state.loose.count
+        )
+
+    def leave_held(self, holder: object, position: int) -> bool:
+        """One that this holder has leaves a plain table, as by `leave`: this is the hot path. Whether it had it."""
+        number = self._numbers.get(holder)
+        if number is None:
+            return False
+        state = self.state
+        found = state.holders[number]
+        done: list[int] = []
+        if self._journal.on:
+            self._journal.note(_stay, state, found, position, done)
+        if not found.held.remove(position, position + 1):
+            return False
+        size = state.lengths.get(position)
+        state.live.remove(position, position + 1)
+        state.held_bytes -= size
+        found.used -= 1
+        done.append(size)
+        if not found.held.count:
+            self.let_go(holder)
+        return True
 
     def forget(self, ranges: list[Range]) -> None:
         """They have left, and no step can bring them back."""
@@ -443,6 +492,15 @@ class MessageTable:
 def _undo(operation: Operation, state: QueueState, done: list[Any], args: tuple[Any, ...]) -> None:
     if done:
         operation.undo(None, state, done[0], *args)
+
+
+def _stay(state: QueueState, holder: Holder, position: int, done: list[int]) -> None:
+    """It never left."""
+    if done:
+        holder.held.add(position, position + 1)
+        state.live.add(position, position + 1)
+        state.held_bytes += done[0]
+        holder.used += 1
 
 
 def _restore_times(state: QueueState, expires: Runs, caps: tuple[Any, ...]) -> None:

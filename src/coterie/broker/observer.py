@@ -39,6 +39,9 @@ class Reason(Enum):
     LOST = "lost"
     """The store has it no more: its disk is damaged."""
 
+    __hash__ = object.__hash__
+    """Members are one object each, and looked up for each message that leaves."""
+
 
 class Arrived(NamedTuple):
     """Messages that came to a queue, with positions in a row."""

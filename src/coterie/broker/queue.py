@@ -40,7 +40,7 @@ from coterie.broker.dispatch import Dispatcher
 from coterie.broker.effects import REMOVE
 from coterie.broker.expiry import Expiry
 from coterie.broker.journal import restore_attributes
-from coterie.broker.leases import Lease, Leases
+from coterie.broker.leases import Leases
 from coterie.broker.limits import Limits
 from coterie.broker.message_table import MessageTable, within
 from coterie.broker.observer import DEADLY, Arrived, Mark, QueueObserver, Reason
@@ -181,6 +181,7 @@ class Queue:
         lives = [message.ttl for message in messages]
         mortal = ttl is not None or lives.count(None) != len(lives)
         first = table.enqueue(messages)
+        state = table.state
         self.counters.enqueued += len(messages)
         now: float | None = None
         times: list[float | None] | None = None
@@ -196,7 +197,7 @@ class Queue:
         self._fit(arrived, now)
         if mortal:
             self.expiry.arm()
-        if self.bytes > self.pager.limit:
+        if state.ready_bytes + state.held_bytes > self.pager.limit:
             self.pager.watch()
 
     # What the store kept, or another broker has.
@@ -224,7 +225,7 @@ class Queue:
     def flag(self, upto: int | None = None) -> None:
         """Whatever is ready, or is so up to there, may have been given to somebody by others."""
         state = self.table.state
-        found = state.ready.copy() if upto is None else state.ready.within(0, upto + 1)
+        found = state.ready.copy() if upto is None else state.ready.within(0, min(upto + 1, END))
         found.remove_all(self.table.flagged)
         ranges = [*found.ranges()]
         self.table.flag(ranges)
@@ -280,8 +281,22 @@ class Queue:
 
     def _settle(self, holder: object, ranges: Sequence[Range], reason: Reason) -> None:
         """What that holder holds of these leaves."""
-        self.keep()
-        held = self.table.held_of(holder, ranges)
+        if self.journal.on:
+            queue_image.keep(self)
+        table = self.table
+        if len(ranges) == 1 and reason is Reason.ACCEPTED and table.is_plain:
+            ((first, stop),) = ranges
+            if stop - first == 1:
+                if table.leave_held(holder, first):
+                    self.counters.accepted += 1
+                    for observer in self.observers:
+                        observer.dequeued(self, ranges, reason)
+                    if self.journal.on or self.pager.absent.count:
+                        self._gone([*ranges])
+                    else:
+                        table.forget([(first, stop)])
+                return
+        held = table.held_of(holder, ranges)
         if held:
             self._leave([(holder, held)], held, reason)
 
@@ -358,16 +373,20 @@ class Queue:
         table = self.table
         dies = reason in DEADLY and self.limits.dead_exchange is not None
         messages = table.messages(ranges) if dies else ()
-        on_disk = self.pager.leaving(ranges) if self.pager.absent else None
         for holder, some in shares:
-            table.leave(holder, some, reason, tied=holder is self.pager or isinstance(holder, Lease))
+            table.leave(holder, some, reason)
         self.counters.left(reason, count_of(ranges))
         if dies:
             self.vhost.bury(self, ranges, messages, reason)
         else:
             for observer in self.observers:
                 observer.dequeued(self, ranges, reason)
-        self.journal.after(self._forget, table, ranges, on_disk)
+        self._gone(ranges)
+
+    def _gone(self, ranges: list[Range]) -> None:
+        """They have left; unless the step fails."""
+        on_disk = self.pager.leaving(ranges) if self.pager.absent else None
+        self.journal.after(self._forget, self.table, ranges, on_disk)
 
     def _forget(self, table: MessageTable, ranges: list[Range], on_disk: tuple[list[Range], int] | None) -> None:
         """They have left, and nothing brings them back."""

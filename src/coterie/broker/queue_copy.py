@@ -130,11 +130,12 @@ class QueueInstallation:
                 store.flagged(queue, [*given.ranges()])
 
     def _count(self) -> None:
-        """Who has a message was given it once more than it came back."""
+        """Who has a message was given it once more than it came back; what a lease had before a restart of all, some
+        versions have never counted."""
         ready, counts = self._queue.table.state.ready, dict[int, list[Range]]()
         for position, given in self._given.items():
             count = given - (position not in ready)
-            if count:
+            if count > 0:
                 add_range(counts.setdefault(count, []), position, position + 1)
         for count, ranges in sorted(counts.items()):
             self._queue.table.set_deliveries(ranges, count)

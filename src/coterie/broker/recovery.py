@@ -58,13 +58,13 @@ def rebuild(broker: Broker, found: Recovered) -> dict[tuple[str, str], Record]:
     if traced is not None:
         traced.recovered(found, (queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()))
     leases = _by_queue(_of(found, records.LEASE))
-    for (vhost_name, name, incarnation), (next_position, entries) in found.queues.items():
+    for (vhost_name, name, incarnation), (next_position, messages) in found.queues.items():
         vhost = broker.vhosts.get(vhost_name)
         queue = None if vhost is None else vhost.queues.get(name)
         if queue is None or queue.incarnation != incarnation:
-            log.warning("messages of a queue that there is not", vhost=vhost_name, queue=name, count=len(entries))
+            log.warning("messages of a queue that there is not", vhost=vhost_name, queue=name, count=len(messages))
             continue
-        queue.restore(_restored(queue, entries), next_position)
+        queue.restore(_restored(queue, messages), next_position)
         _leases(queue, leases.pop((vhost_name, name, incarnation), []))
         if traced is not None:
             traced.restored(queue)

@@ -48,8 +48,8 @@ BROKER_MUTATIONS: tuple[Mutation, ...] = (
         property="B3",
         what="the store does not write that a message has left its queue",
         module="coterie.broker.log_store.store",
-        old="            self._open_unit().leave(line, ranges)\n",
-        new="            self._open_unit()\n",
+        old="                self._open_unit().leave(line, kept)\n",
+        new="                self._open_unit()\n",
     ),
     Mutation(
         name="recovery-ignores-dequeues",

@@ -20,7 +20,7 @@ class FoundMessages(Sequence[RecoveredMessage]):
         self._parts = sorted(parts, key=lambda part: part[0].live.first() or 0)
         self._delivered = delivered
         self._same: dict[int, int] = {}
-        """Sizes, so that equal ones are one object: there are many entries and few sizes."""
+        """Sizes, so that equal ones are one object: there are many messages and few sizes."""
 
     @property
     def last(self) -> int:
@@ -54,13 +54,13 @@ class FoundMessages(Sequence[RecoveredMessage]):
             if queue.config.kind is Kind.PRIORITY:
                 priorities = {p: n for low, high, n in queue.priorities.items(first, stop) for p in range(low, high)}
             for position, size in enumerate(queue.lengths.each(first, stop), first):
-                entry = RecoveredMessage(position, None, position <= delivered, same(size, size))
+                found = RecoveredMessage(position, None, position <= delivered, same(size, size))
                 if not plain:
                     run = queue.expires.find(position)
                     if run is not None:
-                        entry.expires = run.ref / 1000
+                        found.expires = run.ref / 1000
                     if queue.config.kind is Kind.PRIORITY:
-                        entry.mark = priorities.get(position, 0)
+                        found.mark = priorities.get(position, 0)
                     else:
-                        entry.mark = texts.get(position)
-                yield entry
+                        found.mark = texts.get(position)
+                yield found

@@ -149,7 +149,7 @@ class Index:
             step.do(marks.PRIORITISE, queue, priority, _chosen(ranges_of(positions)))
 
     def _leave(self, step: Step, part: Part, ranges: Sequence[Range], unit: Unit) -> None:
-        """As far as they are in it: what was never to survive a restart is not, and what is in another part."""
+        """As far as they are in this part."""
         queue = self.state.queues.get(part.number)
         if queue is None:
             return
@@ -167,7 +167,7 @@ class Index:
 
     def _end(self, step: Step, part: Part, unit: Unit) -> None:
         queue = self.state.queues[part.number]
-        unit.gone += gone_of(queue, queue.live.ranges())
+        unit.gone += gone_of(queue, [*queue.live.ranges()])
         unit.saved.append(((PART, str(part.number)), None))
         unit.safe.pop(part, None)
         step.do(sharing.DELETE, None, part.number)

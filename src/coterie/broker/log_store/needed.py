@@ -8,7 +8,7 @@ that go when nothing of them is needed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from coterie.broker.ranges import Range, Runs
@@ -82,8 +82,13 @@ class Needed:
         return 0 if page is None else sum(page[low:high])
 
 
-def gone_of(queue: QueueState, ranges: Iterable[Range]) -> list[Gone]:
+def gone_of(queue: QueueState, ranges: Sequence[Range]) -> list[Gone]:
     """Of these messages, which are in the queue still."""
+    if len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1:
+        first = ranges[0][0]
+        found = queue.runs.find(first)
+        assert found is not None
+        return [Gone(found.ref, found.offset + first - found.first, 1, queue.lengths.get(first))]
     sum_of = queue.lengths.sum
     return [
         Gone(run.ref, run.offset, run.stop - run.first, sum_of(run.first, run.stop))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from coterie.broker.delivery import count_of
 from coterie.broker.journal import restore_key
 from coterie.broker.log_store.content import PLAIN, prologue
 from coterie.broker.log_store.generation import Generation
@@ -24,7 +25,9 @@ from coterie.broker.log_store.own_records import CLOSED, LINE, STARTED
 from coterie.broker.log_store.reserve import Reserve
 from coterie.broker.log_store.settings import StoreSettings
 from coterie.broker.log_store.unit import Arrival, Cut, Unit
+from coterie.broker.message_table import within
 from coterie.broker.observer import Mark, Reason
+from coterie.broker.ranges import PositionSet
 from coterie.broker.state.vocabulary import Kind
 from coterie.broker.storage import Loaded, Record, Recovered, Store
 from coterie.errors import DiskError
@@ -167,10 +170,10 @@ class LogStore(Store):
         self.incarnation = result.incarnation
         self.save(STARTED, "", {"incarnation": self.incarnation})
         clock = int(self._runtime.wall() * POSITIONS_PER_SECOND)
-        for key, (next_position, entries) in list(result.queues.items()):
+        for key, (next_position, messages) in list(result.queues.items()):
             line = self.index.lines[key]
             line.next = max(next_position + 1, clock)
-            result.queues[key] = line.next, entries
+            result.queues[key] = line.next, messages
             self._reserve(line, line.next - 1)
 
     def _alarm(self, value: bool) -> None:
@@ -448,12 +451,27 @@ class LogStore(Store):
             line.delivered = high
 
     def dequeued(self, queue: Queue, ranges: Sequence[Range], reason: Reason) -> None:
-        if self._deaf or reason is Reason.DELETED:  # that is told of the queue
+        if self._deaf:
             return
         line = self._queues.get(queue) or self.index.lines.get(_key(queue))
-        if line is not None and line.parts:
-            self._open_unit().leave(line, ranges)
+        kept = [] if line is None else self._in_store(line, ranges)
+        if line is not None and kept:
+            if reason is not Reason.DELETED:  # then their parts go as a whole
+                self._open_unit().leave(line, kept)
             self._told()
+
+    def _in_store(self, line: Line, ranges: Sequence[Range]) -> list[Range]:
+        """What of these is in the store, or about to be: what is not persistent is not."""
+        queues = self.index.state.queues
+        found: list[Range] = []
+        for part in line.parts.values():
+            known = queues.get(part.number)
+            if known is not None:
+                found += within(ranges, known.live)
+        if self._unit.arrivals and count_of(found) < count_of(ranges):
+            come = [(each.first, each.stop) for each in self._unit.arrivals if each.part.line is line]
+            found += within(ranges, PositionSet(come))
+        return found
 
     def deleted(self, queue: Queue) -> None:
         if self._deaf:

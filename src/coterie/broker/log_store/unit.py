@@ -33,6 +33,10 @@ class Arrival(NamedTuple):
     """Milliseconds since 1970, 0: never."""
     marks: Sequence[Mark] | None
 
+    @property
+    def stop(self) -> int:
+        return self.first + len(self.sizes)
+
 
 class Unit:
     """One record in the making."""
@@ -53,7 +57,7 @@ class Unit:
         self.saved: list[Save] = []
         self.arrivals: list[Arrival] = []
         self.leaving: list[tuple[Line, Sequence[Range]]] = []
-        """They leave after everything has come; also some that were never in the store."""
+        """They leave after everything has come."""
         self.made: list[Part] = []
         self.ended: list[Part] = []
         self.gone: list[Gone] = []

@@ -61,6 +61,9 @@ class PositionSet(Lookup):
                         self._counts[-1] = high - begin
                         self.count += high - low
                         return high - low
+            elif not self._firsts:
+                self.push(block, PAIR.pack(low, high), high - low)
+                return high - low
             self._add_in(block, low, high)
         else:
             if low:

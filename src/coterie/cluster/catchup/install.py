@@ -85,7 +85,7 @@ class Installation:
                     found.owner = None if owner is None else peer_of(self._applier, owner)
 
     def _peer(self, said: Json) -> dict[int, Subscriber]:
-        """Its consumers; and every entry that it holds gets its holder."""
+        """Its consumers; and what it holds of each queue is noted."""
         peer = peer_of(self._applier, said["address"])
         peer.events = said["events"]
         peer.unready = {*said["unready"]}
