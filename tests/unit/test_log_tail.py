@@ -239,7 +239,7 @@ def test_a_record_is_found_while_merges_take_its_file_away() -> None:
     found: list[int] = []
 
     async def look(record: Record) -> None:
-        segment, row = await segments.find(record.place)
+        _, row = await segments.find(record.place)
         assert row.body_size == record.body_size
         found.append(row.ordinal)
 
