@@ -42,6 +42,7 @@ _REASONS: Final[dict[Reason, vocabulary.Reason]] = {
     reason: vocabulary.Reason[reason.name] for reason in Reason if reason is not Reason.DELETED
 }
 _NO_LIMITS: Final = QueueLimits()
+_FIFO: Final = Kind.FIFO
 _GETTER: Final = NewHolder(HolderKind.GETTER)
 
 
@@ -284,10 +285,7 @@ class MessageTable:
     @property
     def is_plain(self) -> bool:
         """Nothing is known of any message but who has it."""
-        state = self.state
-        return not (
-            self.flagged.count or state.deliveries or state.priorities or state.last_values.keys or state.loose.count
-        )
+        return not (self.flagged.count or self.state.deliveries) and self.state.config.kind is _FIFO
 
     def leave_held(self, holder: object, position: int) -> bool:
         """One that this holder has leaves a plain table, as by `leave`: this is the hot path. Whether it had it."""
