@@ -132,12 +132,10 @@ def test_celery_goes_on_when_the_broker_that_it_talks_to_is_killed() -> None:
 
 
 def test_a_queue_is_a_data_frame_of_pandas() -> None:
-    pytest.importorskip("pandas")
     assert lines_of("reader_pandas.py") == ["15:07 20.0 degrees", "15:08 21.0 degrees", "15:09 22.0 degrees"]
 
 
 def test_a_queue_is_a_data_frame_of_polars() -> None:
-    pytest.importorskip("polars", reason="polars is not installed: make setup")
     assert lines_of("reader_polars.py") == [
         "300 orders, positions 1 to 300",
         "worth 748.50",
@@ -147,7 +145,6 @@ def test_a_queue_is_a_data_frame_of_polars() -> None:
 
 
 def test_a_table_of_duckdb_is_loaded_from_a_queue_once_over_a_crash() -> None:
-    pytest.importorskip("duckdb", reason="DuckDB is not installed: make setup")
     assert lines_of("reader_duckdb.py") == [
         "shop 0: 334 orders, 166833 cents",
         "shop 1: 333 orders, 166167 cents",
