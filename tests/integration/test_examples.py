@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ELSEWHERE = Path(__file__).parents[1] / "spark" / "test_orders_pipeline.py"
 """The one that needs Spark is run there."""
