@@ -34,7 +34,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "top": ("coterie.cli.top", "the same at a glance, again and again: cluster, rates, latencies, queues"),
     "cluster": (
         "coterie.cli.cluster",
-        "the cluster it belongs to: status, members, voters, owners; init, drain, forget",
+        "the cluster it belongs to: status, members, voters, owners; init, drain, forget, recover",
     ),
     "replication": ("coterie.cli.replication", "its queues at other brokers: links, followers; promote"),
     "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
