@@ -145,6 +145,7 @@ def test_a_message_whose_content_is_damaged_is_found_and_leaves_and_no_other() -
     assert bad.queues == {("/", "q", 1): len(positions)}
     found = host.crash()
     assert bodies(host, found) == {n: body("q", n) for n in range(1, COUNT + 1) if n not in positions}
+    assert found.damage == []
 
 
 def test_a_disk_that_refuses_a_change_is_told_and_not_waited_for() -> None:
@@ -167,9 +168,11 @@ def on_real_disk(folder: Path) -> None:
         await ready
         line = Line(store, "q")
         line.put(*(persistent(body("q", n)) for n in range(1, COUNT + 1)))
-        synced = runtime.future()
-        store.when_synced(store.written(), lambda: synced.set_result(None))
-        await synced
+        for number in range(2):  # what is behind tells that what is before was synced
+            store.save("thing", "k", {"is": number})
+            synced = runtime.future()
+            store.when_synced(store.written(), lambda future=synced: future.set_result(None))  # type: ignore[misc]
+            await synced
         await runtime.close()
 
     run(write())

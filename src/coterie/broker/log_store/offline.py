@@ -50,9 +50,13 @@ class Unreadable:
 class OfflineStore:
     """One that nobody else uses."""
 
-    def __init__(self, runtime: Runtime, settings: StoreSettings, generation: Generation, found: Recovered) -> None:
+    def __init__(
+        self, runtime: Runtime, settings: StoreSettings, generations: Generations, generation: Generation,
+        found: Recovered,
+    ) -> None:  # fmt: skip
         self._runtime = runtime
         self._settings = settings
+        self._generations = generations
         self._generation = generation
         self.found = found
 
@@ -65,7 +69,17 @@ class OfflineStore:
                 "the folder holds a store of an earlier form: start its node once with this version, and stop it"
             )
         opening = Opening(runtime, settings, generations)
-        return cls(runtime, settings, await opening.run(), opening.result)
+        return cls(runtime, settings, generations, await opening.run(), opening.result)
+
+    @property
+    def last(self) -> int:
+        """The ordinal of its last record, as it was found."""
+        return self._generation.log.found.last.ordinal
+
+    @property
+    def folder(self) -> str:
+        """Of the generation that counts."""
+        return self._generations.path(self._generation.number)
 
     @property
     def messages(self) -> dict[QueueKey, int]:
@@ -110,8 +124,8 @@ class OfflineStore:
         self, saved: Mapping[tuple[str, str], Record | None], leaving: Mapping[int, Sequence[int]]
     ) -> None:
         """Keep, or delete, these records, let these messages leave, and have queues go on behind every position that
-        anybody may have been given; what is there may have been delivered. Raises DiskError: then nobody knows whether
-        it was done."""
+        anybody may have been given; what is there may have been delivered. Damage that there was is not met
+        again. Raises DiskError: then nobody knows whether it was done."""
         unit = Unit()
         for key, record in saved.items():
             unit.save((key, None if record is None else json.dumps(record, separators=(",", ":")).encode()))
@@ -133,6 +147,8 @@ class OfflineStore:
         writer.when_synced(place, lambda: resolve(synced, None))
         try:
             await synced
+            if leaving or self.found.damage:  # behind a snapshot damage is not read, and not told, again
+                await self._generation.tender.snapshot()
         except DiskError:
             writer.stop()
             raise

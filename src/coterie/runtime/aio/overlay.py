@@ -5,18 +5,25 @@ For a look at a folder as a start would find it: a start tidies up, and may writ
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from coterie.errors import DiskError, NoSuchFile
-from coterie.runtime.aio.disk import FolderDisk
 from coterie.runtime.base import Buffer, Disk
 
 
-class OverlayDisk(Disk):
+class ClosingDisk(Disk):
+    """One that is closed in the end."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+class OverlayDisk(ClosingDisk):
     """Over another one, of which it only reads and lists."""
 
-    def __init__(self, below: FolderDisk, soon: Callable[..., object]) -> None:
+    def __init__(self, below: ClosingDisk, soon: Callable[..., object]) -> None:
         """`soon`: calls something when this turn is over."""
         self._below = below
         self._soon = soon
