@@ -108,8 +108,9 @@ def _job(options: argparse.Namespace, told: Told) -> Job:
     source, what = _queues(told)
     table = table_job(told.need("target", "TARGET"), told)
     checkpoint = told.text("checkpoint") or f"{table.target.rstrip('/')}/{CHECKPOINT}"
+    broker = _broker(remote_by(options, told, "source"), told)
     return replace(
-        table, source={**_broker(remote_by(options, told), told), **source, **told.table("source")}, what=what,
+        table, source={**broker, **source, **told.table("source")}, what=what,
         checkpoint=checkpoint, schema=_schema(told.text("schema")), trigger=told.seconds("trigger", "10s"),
         once=bool(told.get("once")), compaction=_compaction(told.table("compact"), Compaction()),
     )  # fmt: skip
@@ -129,12 +130,13 @@ def table_job(url: str, told: Told) -> Job:
     return Job({}, "", target, form, "", catalog=catalog)
 
 
-def remote_by(options: argparse.Namespace, told: Told) -> Remote:
-    """The node that the options, the config file or the environment names."""
+def remote_by(options: argparse.Namespace, told: Told, table: str) -> Remote:
+    """The node that the options, the config file or the environment names. `table`: of the file, where the password or
+    the name of its file may be."""
     for key in ("url", "ca"):
         if not hasattr(options, key) and told.text(key):
             setattr(options, key, told.text(key))
-    return remote_of(options, DEFAULT_URL)
+    return remote_of(options, DEFAULT_URL, told.environment(table))
 
 
 def _queues(told: Told) -> tuple[dict[str, str], str]:
