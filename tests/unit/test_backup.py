@@ -340,3 +340,32 @@ def test_the_answer_of_a_list_says_which_manifest_is_damaged(
     rows = json.loads(capsys.readouterr().out)["backups"]
     assert [row.get("problem") is None for row in rows] == [True, False]
     assert "9.json" in rows[1]["problem"]
+
+
+def test_a_node_holds_two_cuts_at_a_time_and_lets_go_of_their_files(tmp_path: Path) -> None:
+    from coterie.broker.log_store import LogStore
+    from coterie.console.backups import OPEN_MAX, Backups
+    from coterie.console.refusals import Refused
+    from coterie.runtime.aio import AioRuntime
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def scenario() -> None:
+        runtime = AioRuntime("a", disk_dir=tmp_path)
+        store = LogStore(runtime, StoreSettings(reserve_bytes=0))
+        ready = runtime.future()
+        store.recover(ready.set_result)
+        await ready
+        backups, before = Backups(), open_files()
+        cuts = [await backups.begin(tmp_path, store) for _ in range(OPEN_MAX)]
+        with pytest.raises(Refused, match="are under way"):
+            await backups.begin(tmp_path, store)
+        backups.end(cuts[0].id)
+        await backups.begin(tmp_path, store)
+        assert open_files() > before
+        backups.close()
+        assert open_files() == before
+        await runtime.close()
+
+    run(scenario())
