@@ -64,6 +64,36 @@ def test_not_even_of_what_the_others_were_told_is_held_if_its_own_subgroup_is_no
     assert verdict(text) == []
 
 
+MERGED_ALONE = """
+    A view view=1@A members=A,B,C agreed start=A:1,B:1,C:1
+    B view view=1@A members=A,B,C agreed start=A:1,B:1,C:1
+    C view view=1@A members=A,B,C agreed start=A:1,B:1,C:1
+    D view view=1@D members=D agreed start=D:1
+    A send n=1 to=all
+    A ordered from=A n=1 pos=1
+    B ordered from=A n=1 pos=1
+    A deliver from=A n=1 pos=1
+    B deliver from=A n=1 pos=1
+    A held pos=1 by=majority members=A,B
+    C view view=3@D members=D,A,B,C before=1@A start=D:1,A:2,B:1,C:1 subgroups=1@D:D;1@A:A,B,C
+    D view view=3@D members=D,A,B,C before=1@D start=D:1,A:2,B:1,C:1 subgroups=1@D:D;1@A:A,B,C
+"""
+
+
+def test_a_member_that_takes_a_merge_alone_which_its_coordinator_has_given_up_was_cut_off() -> None:
+    """It may lack what the others have gone on with."""
+    others = """
+        A view view=2@A members=A,B before=1@A start=A:2,B:1
+        B view view=2@A members=A,B before=1@A start=A:2,B:1
+    """
+    assert verdict(MERGED_ALONE + others) == []
+
+
+def test_a_member_that_takes_a_merge_with_a_majority_has_what_that_was_told_is_held() -> None:
+    (found,) = verdict(MERGED_ALONE)
+    assert "C#1 went from 1@A#1 to 3@D#1 without position 1, but A#1 was told that 1 is held" in found
+
+
 def test_half_of_the_members_are_no_majority_that_carries_what_is_held_on() -> None:
     """B goes on alone, from a view of two: it may have ordered something else than A, which was told."""
     text = """

@@ -16,6 +16,7 @@ from coterie.cli.output import Progress, print_json
 from coterie.cli.remote import DEFAULT_URL, Remote, add_common, remote_of
 from coterie.cli.stopping import Ended, interrupts
 from coterie.errors import UserError
+from coterie.extras import need
 from coterie.trace import Json
 
 if TYPE_CHECKING:
@@ -180,8 +181,6 @@ def _format_of(target: str, catalog: bool) -> str:
 
 
 def _need(form: str) -> None:
-    from coterie.spark.reach import need
-
     if form == "delta":
         need("deltalake", extra="lake")
     if form == "iceberg":
