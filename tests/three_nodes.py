@@ -60,6 +60,12 @@ class Nodes:
     def data(self, number: int) -> Path:
         return self._folder / f"node{number}"
 
+    def group_port(self, number: int) -> str:
+        return f"127.0.0.1:{self._group[number]}"
+
+    def console(self, number: int) -> str:
+        return f"127.0.0.1:{self._console[number]}"
+
     def _log_of(self, number: int) -> Path:
         return self._folder / f"node{number}.log"
 

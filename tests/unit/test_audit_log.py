@@ -15,6 +15,7 @@ from coterie.auditlog.log import AuditLog, clean, plain
 from coterie.auditlog.settings import AuditSettings
 from coterie.console import (
     api_access,
+    api_backup,
     api_broker,
     api_clients,
     api_cluster,
@@ -37,8 +38,8 @@ from coterie.spark.lines import parsed
 from coterie.trace import Event
 
 MODULES = (
-    api_access, api_broker, api_clients, api_cluster, api_features, api_health, api_leases, api_log, api_messages,
-    api_parameters, api_policies, api_replication, api_session, api_streams, api_tracing, api_wiring,
+    api_access, api_backup, api_broker, api_clients, api_cluster, api_features, api_health, api_leases, api_log,
+    api_messages, api_parameters, api_policies, api_replication, api_session, api_streams, api_tracing, api_wiring,
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "top": ("coterie.cli.top", "the same at a glance, again and again: cluster, rates, latencies, queues"),
     "cluster": (
         "coterie.cli.cluster",
-        "the cluster it belongs to: status, members, voters, owners; init, drain, forget",
+        "the cluster it belongs to: status, members, voters, owners; init, drain, forget, recover",
     ),
     "replication": ("coterie.cli.replication", "its queues at other brokers: links, followers; promote"),
     "queues": ("coterie.cli.wiring", "its queues: list, show, declare, delete, purge"),
@@ -50,6 +50,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "permissions": ("coterie.cli.access", "what users may do where: list, set, clear"),
     "policies": ("coterie.cli.policies", "its policies: list, set, delete"),
     "definitions": ("coterie.cli.definitions", "all of that as one file, as RabbitMQ writes it: export, import"),
+    "backup": ("coterie.cli.backup", "a copy of everything that it, or its cluster, has on disk"),
+    "restore": ("coterie.cli.backup", "a data folder from such a copy, verified"),
     "publish": ("coterie.cli.messages", "publish a message"),
     "get": ("coterie.cli.messages", "look at messages of a queue, or take them"),
     "purge": ("coterie.cli.wiring", "empty a queue"),

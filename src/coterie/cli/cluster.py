@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from coterie.cli import cluster_recover
 from coterie.cli.output import facts, print_json
 from coterie.cli.remote import Commands, Remote, Shape, as_json, cell, path_of, said, scope, show
 from coterie.errors import CoterieError, UserError
@@ -17,6 +18,7 @@ EXAMPLES = """\
   coterie cluster owners --vhost shop                         whose consumers hold how much of which queue
   coterie cluster forget node3                                its machine is gone for ever: it votes no more
   coterie cluster drain && systemctl stop coterie             the clients of this node go to others first
+  coterie cluster recover --config /etc/coterie/node.toml     a majority is gone for good: what going on would cost
   coterie cluster status --json | jq -r '.members[] | select(.state == "lost") | .name'
 """
 DESCRIPTION = """\
@@ -63,6 +65,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "forget", "a voter that is lost, and will not come back, votes no more; it may join again later", forget
     )
     forget_parser.add_argument("name", metavar="NAME", help="as `coterie cluster voters` shows it")
+    cluster_recover.add(commands)
 
 
 INSTALLED = "/etc/coterie/secret"

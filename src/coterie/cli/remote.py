@@ -16,7 +16,7 @@ import os
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NoReturn
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from coterie.cli.output import print_json, table, tell
@@ -81,6 +81,26 @@ class Remote:
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Json]:
         """The status, and what the node answered."""
+        status, text = self._exchange(method, path, body, headers)
+        try:
+            return status, json.loads(text) if text else None
+        except ValueError:
+            raise CoterieError(f"{self.where} answers {status}, and not as a Coterie node would") from None
+
+    def fetch(self, path: str) -> bytes:
+        """What is no JSON. Raises UserError or CoterieError."""
+        status, data = self._exchange("GET", path)
+        if status >= 400:
+            try:
+                answer = json.loads(data)
+            except ValueError:
+                answer = None
+            self._refuse(status, answer)
+        return data
+
+    def _exchange(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
         connection: http.client.HTTPConnection
         where, timeout = (self._host, self._port), self._timeout
         if self._tls is None:
@@ -91,7 +111,7 @@ class Remote:
         try:
             connection.request(method, self._base + path, None if body is None else json.dumps(body), sent)
             response = connection.getresponse()
-            text = response.read()
+            return response.status, response.read()
         except ssl.SSLCertVerificationError as error:
             raise CoterieError(
                 f"{self.where} is not trusted: {error.verify_message}: name the authority that signed its certificate "
@@ -105,16 +125,15 @@ class Remote:
             ) from None
         finally:
             connection.close()
-        try:
-            return response.status, json.loads(text) if text else None
-        except ValueError:
-            raise CoterieError(f"{self.where} answers {response.status}, and not as a Coterie node would") from None
 
     def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Json:
         """What the node answered. Raises UserError or CoterieError if it refused."""
         status, answer = self.request(method, path, body, headers)
-        if status < 400:
-            return answer
+        if status >= 400:
+            self._refuse(status, answer)
+        return answer
+
+    def _refuse(self, status: int, answer: Json) -> NoReturn:
         reason = answer.get("reason") if isinstance(answer, dict) else None
         text = str(reason or f"the node answers {status}")
         if status == 401 and text == LOGIN_FAILED:

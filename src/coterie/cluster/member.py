@@ -38,6 +38,7 @@ from coterie.cluster.proposer import Proposer
 from coterie.cluster.queue_ownership import Owners
 from coterie.cluster.quorum import needed
 from coterie.cluster.ready import Ready
+from coterie.cluster.recovering.mark import given_up
 from coterie.cluster.remote_replies import WORDS, RemoteReplies
 from coterie.cluster.replica import Replica
 from coterie.cluster.settings import ClusterSettings
@@ -95,6 +96,7 @@ class Member(Receiver):
         self.channel = channel
         turn.journal = broker.journal
         replica.shared = shared_values(broker=broker.settings, cluster=settings)
+        replica.replaces = lambda: given_up(broker.records)
         owners = Owners(broker.journal) if settings.dispatch == "ownership" else None
         self.local_queues = LocalQueues(
             runtime, replica, turn, self.proposer, broker.journal, broker.vhosts, self._answer_asked

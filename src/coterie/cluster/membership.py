@@ -119,6 +119,8 @@ class Status:
     """It is in step, with a majority of its own cluster: only brokers of other clusters need to know."""
     crashed: bool | None = None
     """It may have known of more than its store has kept; None: it is of a version that does not say so."""
+    replaces: tuple[str, ...] = ()
+    """Clusters that were given up, and go on as its own (recovering/)."""
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -128,7 +130,7 @@ class Status:
             "dispatch": self.shared.get(DISPATCH), "shared": dict(self.shared), "era": self.era.to_json(),
             "chain": self.chain, "content": self.content,
             "marks": [[number, *marks] for number, marks in self.marks.items()], "time": self.time,
-            "unwell": self.unwell, "serving": self.serving, "crashed": self.crashed,
+            "unwell": self.unwell, "serving": self.serving, "crashed": self.crashed, "replaces": list(self.replaces),
         }  # fmt: skip
 
     @classmethod
@@ -169,7 +171,13 @@ class Status:
             bool(raw.get("unwell")),
             bool(raw.get("serving")),
             None if raw.get("crashed") is None else bool(raw["crashed"]),
+            _names(raw.get("replaces", [])),
         )
+
+
+def _names(raw: object) -> tuple[str, ...]:
+    assert isinstance(raw, list)
+    return tuple(str(name) for name in raw)
 
 
 def _marks(raw: object) -> Marks:
@@ -211,12 +219,14 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
     refuses it. Of one cluster only those can that have a majority of its voters. If several can begin all the same, it
     is the one of which most voters are here, or the first in the order of the view; but if none of them has ever been
     a cluster, nobody knows which is right. Another cluster may serve already, in the same view: that is its business.
+    One that was given up never begins again beside the one that it goes on as.
     """
     known = [statuses[member] for member in members if not statuses[member].damaged and not statuses[member].serving]
     serving = {statuses[member].cluster for member in members if statuses[member].serving}
     clusters = [*dict.fromkeys(status.cluster for status in known if status.cluster)] or [""]
     begun: list[Beginning] = []
     waiting: list[Waiting] = []
+    successors = {old: statuses[member].cluster for member in members for old in statuses[member].replaces}
     names = told_by_all(statuses[member].shared for member in members)
     kinds = [
         (cluster, kind)
@@ -226,8 +236,12 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
     for cluster, kind in kinds:
         alike = [each for each in known if each.cluster == cluster and kind_of(each.shared, names) == kind]
         version = max((status.version for status in alike), default=1)
-        found = {member: unlike(statuses[member], cluster, dict(kind), version) for member in members}
+        old = [each for each, new in successors.items() if new == cluster]
+        found = {member: unlike(statuses[member], cluster, dict(kind), version, old) for member in members}
         refused = {member: why for member, why in found.items() if why}
+        if cluster in successors:
+            waiting.insert(0, Waiting(why_given_up(cluster, successors[cluster])))
+            continue
         if cluster in serving or (not cluster and serving):
             waiting.append(Waiting("others serve: this broker is to be brought up to date"))
             continue
@@ -238,6 +252,8 @@ def decide(members: Sequence[Address], statuses: Mapping[Address, Status]) -> Be
             waiting.append(answer)
     if begun and (clusters != [""] or len(begun) == 1):
         return max(begun, key=lambda each: _voters_of(each, members, statuses))
+    if waiting and any(cluster in successors for cluster in clusters):
+        return waiting[0]
     if len(clusters) > 1:
         return Waiting(f"brokers of different clusters have met: {', '.join(sorted(clusters))}")
     if len(kinds) > 1:
@@ -250,8 +266,18 @@ def _voters_of(begun: Beginning, members: Iterable[Address], statuses: Mapping[A
     return len(here & {*begun.voters})
 
 
-def unlike(status: Status, cluster: str, shared: Shared, version: int) -> str:
-    """Why a broker cannot be part of that cluster, which shares these settings; nothing: it can."""
+def why_given_up(old: str, new: str) -> str:
+    return (
+        f"its cluster, {old}, was given up by an operator and goes on as {new}: what it has is of no use there; keep "
+        "it aside by `coterie cluster set-aside`, and it joins empty"
+    )
+
+
+def unlike(status: Status, cluster: str, shared: Shared, version: int, given_up: Collection[str] = ()) -> str:
+    """Why a broker cannot be part of that cluster, which shares these settings; nothing: it can. `given_up`: clusters
+    that this one goes on for."""
+    if status.cluster in given_up:
+        return why_given_up(status.cluster, cluster)
     if status.cluster and status.cluster != cluster:
         ours = f"this is {cluster}" if cluster else "this one begins anew"
         return f"it is of another cluster, {status.cluster}, and {ours}: give it its own node.peers, or an empty folder"

@@ -401,7 +401,7 @@ class Replica(Standing):
         if sender == self.us or sender in self.in_step or status.serving:
             return []
         found: Ready = []
-        why = unlike(status, self.cluster, self.shared, self.versions.spoken)
+        why = unlike(status, self.cluster, self.shared, self.versions.spoken, self.replaces())
         if why:
             log.error("a broker is refused", broker=sender, why=why)
             if not self._said:  # brokers of another cluster must not wait for what we would say if we did not serve

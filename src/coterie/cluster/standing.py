@@ -5,7 +5,7 @@ It answers questions, and is changed by the replica alone (replica.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from coterie.cluster import chain
@@ -43,6 +43,8 @@ class Standing:
         """The settings that all brokers must share, once there is a broker that has some."""
         self.beginning: Shared = {}
         """Those that brokers must share with which a cluster begins: later they decide nothing."""
+        self.replaces: Callable[[], tuple[str, ...]] = tuple
+        """Clusters that were given up, and go on as this one."""
         self.state = State.JOINING
         self.why = "not connected yet"
         """Why it does not serve."""
@@ -162,7 +164,7 @@ class Standing:
             self.progress, self.cluster, self.voters, self._size, live, self.damaged, self.updating,
             empty, self.versions.newest, self.versions.spoken, shared, self.era,
             self.chain.hex(), *(NOTHING if live or self.updating else self.content), time,
-            self.is_unwell(disk), self.serves, self.crashed and not live,
+            self.is_unwell(disk), self.serves, self.crashed and not live, self.replaces(),
         )  # fmt: skip
 
     def is_unwell(self, disk: Disk) -> bool:

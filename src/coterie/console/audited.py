@@ -42,6 +42,8 @@ ACTIONS: Final[dict[tuple[str, str], str]] = {
     ("POST", "/api/definitions/{vhost}"): "definitions.imported",
     ("DELETE", "/api/connections/{name}"): "connection.closed",
     ("DELETE", "/api/connections/username/{user}"): "connection.closed",
+    ("POST", "/api/backups"): "backup.begun",
+    ("DELETE", "/api/backups/{id}"): "backup.ended",
     ("POST", "/api/cluster/forget"): "cluster.forgotten",
     ("POST", "/api/cluster/drain"): "cluster.drained",
     ("PUT", "/api/feature-flags/{name}/enable"): "feature_flag.enabled",

@@ -28,6 +28,7 @@ from coterie.broker.users import Users
 from coterie.broker.vhost import Vhost
 from coterie.cluster.member import Member
 from coterie.console.arrivals import Arrivals
+from coterie.console.backups import Backups
 from coterie.console.history import History, Totals
 from coterie.console.logbook import Logbook
 from coterie.console.pace import Pace
@@ -104,6 +105,7 @@ class Context:
     """Of those who read streams."""
     arrivals: Arrivals = field(init=False)
     """Those who wait for messages."""
+    backups: Backups = field(default_factory=Backups)
     certificates: tuple[str, ...] = ()
     """Files of those that clients are shown, or are checked with."""
     listens: list[Endpoint] = field(default_factory=list)

@@ -6,6 +6,7 @@ from typing import Final
 
 from coterie.console import (
     api_access,
+    api_backup,
     api_broker,
     api_clients,
     api_cluster,
@@ -31,6 +32,7 @@ _PLAIN: Final[list[Route]] = [
     *api_broker.ROUTES, *api_wiring.ROUTES, *api_messages.ROUTES, *api_clients.ROUTES, *api_access.ROUTES,
     *api_policies.ROUTES, *api_replication.ROUTES, *api_leases.ROUTES, *api_streams.ROUTES, *api_log.ROUTES,
     *api_tracing.ROUTES, *api_health.ROUTES, *api_parameters.ROUTES, *api_features.ROUTES, *api_openapi.ROUTES,
+    *api_backup.ROUTES,
 ]  # fmt: skip
 ROUTES: Final[list[Route]] = [*_PLAIN, *api_live.routes(_PLAIN)]
 ALWAYS: Final[list[Route]] = [*api_cluster.ROUTES, *api_session.ROUTES, *api_security.ROUTES]

@@ -146,6 +146,7 @@ class Console:
             with suppress(asyncio.CancelledError):
                 await self._watching
         await self._runner.cleanup()
+        self.context.backups.close()
         self.context.logbook.close()
 
     # Every request.

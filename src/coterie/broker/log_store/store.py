@@ -618,6 +618,9 @@ class LogStore(Store):
     def writer(self) -> Writer:
         return self.current.log.writer
 
+    def folder_of(self, generation: int) -> str:
+        return self._generations.path(generation)
+
     def stats(self) -> dict[str, int]:
         """For whoever watches a node."""
         generation = self.current

@@ -75,6 +75,10 @@ NODE_SCHEMAS: Final[dict[str, Schema]] = {
     "Security": answered(
         node=TEXT, safe=FLAG, findings=list_of(answered(check=TEXT, severity=TEXT, text=TEXT, mend=TEXT))
     ),
+    "Backup": answered(
+        id=TEXT, node=TEXT, cluster=_MAYBE_TEXT, at=TEXT, version=TEXT, last=COUNT,
+        files=list_of(answered(name=TEXT, size=COUNT)),
+    ),
     "Memory": answered(
         memory=answered(
             binary=COUNT, queue_procs=COUNT, connection_readers=COUNT, connection_writers=COUNT, strategy=TEXT,

@@ -46,6 +46,12 @@ NODE: Final[Table] = {
     ("GET", "/api/feature-flags"): listed("Features that RabbitMQ has flags for", "FeatureFlag"),
     ("PUT", "/api/feature-flags/{name}/enable"): Operation("Enable one: it is", {204: None}, ADMINISTRATOR),
     ("GET", "/api/live"): shown("How the node is, as of the last sample", "Live", since=_NUMBER),
+    ("POST", "/api/backups"): done("A cut of everything on disk, to be copied", None, "Backup", ADMINISTRATOR, 409),
+    ("GET", "/api/backups/{id}/{name}"): Operation(
+        "Some bytes of a file of a cut", {200: TEXT}, ADMINISTRATOR, query={"from": _NUMBER, "size": _NUMBER},
+        media="application/octet-stream",
+    ),
+    ("DELETE", "/api/backups/{id}"): deleted("A cut is not needed any more", ADMINISTRATOR),
 }  # fmt: skip
 
 CLUSTER: Final[Table] = {

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from coterie.errors import DiskError, UserError
 from coterie.runtime.aio import failures
 from coterie.runtime.aio.files import Folder, Write
+from coterie.runtime.aio.overlay import ClosingDisk
 from coterie.runtime.aio.ring import Ring
 from coterie.runtime.aio.workers import Workers
 from coterie.runtime.base import Buffer, Disk, resolve
@@ -43,7 +44,7 @@ class _Call:
     followers: list[_Call] = field(default_factory=list)
 
 
-class FolderDisk(Disk):
+class FolderDisk(ClosingDisk):
     """The files below `path`, which is made if it is not there."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path) -> None:

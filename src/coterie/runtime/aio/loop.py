@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from coterie.errors import CoterieError
 from coterie.runtime.aio import failures
 from coterie.runtime.aio.disk import FolderDisk, NoDisk
+from coterie.runtime.aio.overlay import OverlayDisk
 from coterie.runtime.aio.sockets import AioNetwork
 from coterie.runtime.aio.tracefile import FileTracer
 from coterie.runtime.base import Future, Runtime, Timer
@@ -39,7 +40,7 @@ OFFLOAD_PENDING = 4096
 class AioRuntime(Runtime):
     """Make it inside a running loop; `await close()` when the node is done."""
 
-    disk: FolderDisk | NoDisk
+    disk: FolderDisk | OverlayDisk | NoDisk
     net: AioNetwork
 
     def __init__(
@@ -50,8 +51,10 @@ class AioRuntime(Runtime):
         seed: int | None = None,
         trace: Tracer | None = None,
         guest: bool = True,
+        read_only: bool = False,
     ) -> None:
-        """`guest`: the process has other things to do, and its memory says nothing about this node."""
+        """`guest`: the process has other things to do, and its memory says nothing about this node. `read_only`: the
+        files stay as they are, whatever is written."""
         self._loop = loop = asyncio.get_running_loop()
         failures.watch(loop)
         self.node = node
@@ -61,6 +64,8 @@ class AioRuntime(Runtime):
             self.trace.attach(self.call_later)
         self.net = AioNetwork(loop)
         self.disk = NoDisk(loop) if disk_dir is None else FolderDisk(loop, disk_dir)
+        if read_only and isinstance(self.disk, FolderDisk):
+            self.disk = OverlayDisk(self.disk, loop.call_soon)
         self._threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix=f"{node}-offload")
         self._offloaded = 0
         self._tasks: set[asyncio.Task[Any]] = set()
