@@ -31,7 +31,7 @@ def sell(url: str) -> None:
 def main(console: str) -> None:
     look = reader.read("orders", console, columns=["position", "value", "headers"])
     orders = pl.DataFrame(look)
-    print(f"{orders.height} orders, positions {orders['position'].min()} to {orders['position'].max()}")
+    print(f"{orders.height} orders, positions {orders['position'].min()!r} to {orders['position'].max()!r}")
 
     cents = orders["value"].cast(pl.String).str.json_path_match("$.cents").cast(pl.Int64)
     print(f"worth {cents.sum() / 100:.2f}")

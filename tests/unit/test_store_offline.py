@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from store_rig import SMALL, Host, Line, PowerCut, TroubledDisk, body, persistent
 
+from coterie.broker.delivery import positions_in
 from coterie.broker.log_store import StoreSettings
 from coterie.broker.log_store.offline import OfflineStore, Unreadable
 from coterie.broker.storage import Recovered
@@ -64,7 +65,7 @@ def do(host: Host, runtime: SimRuntime, work: Coroutine[Any, Any, T]) -> T:
 async def changed(runtime: SimRuntime, done: list[bool]) -> Unreadable:
     store = await OfflineStore.open(runtime, SMALL)
     bad = await store.check()
-    await store.change({("thing", "kept"): {"is": "new"}, ("thing", "goes"): None}, bad.positions)
+    await store.change({("thing", "kept"): {"is": "new"}, ("thing", "goes"): None}, bad.ranges)
     done.append(True)
     await store.close()
     return bad
@@ -140,7 +141,8 @@ def test_a_message_whose_content_is_damaged_is_found_and_leaves_and_no_other() -
     file.safe = bytes(file.data)
     runtime = offline(host)
     bad = do(host, runtime, changed(runtime, []))
-    (positions,) = bad.positions.values()
+    (ranges,) = bad.ranges.values()
+    positions = {*positions_in(ranges)}
     assert 7 in positions
     assert bad.queues == {("/", "q", 1): len(positions)}
     found = host.crash()

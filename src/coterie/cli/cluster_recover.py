@@ -172,7 +172,7 @@ async def _recover(best: Candidate, config: Config) -> str:
         if candidate_of(best.folder, best.name, store.found, bad.queues).progress != best.progress:
             raise CoterieError(f"{folder} has changed meanwhile: look at it again")
         cluster, records = new_cluster(best, best.name, runtime.entropy(ID_SIZE), runtime.wall(), RECOVERED)
-        await store.change(records, bad.positions)
+        await store.change(records, bad.ranges)
     told = {"cluster": cluster, "was": best.cluster, "at": best.place, "voters": ", ".join(best.voters)}
     _audited(lambda: audit(folder, config.audit, config.node.group, best.name, "cluster.recovered", told))
     return cluster

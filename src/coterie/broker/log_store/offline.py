@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from coterie.broker.delivery import count_of
 from coterie.broker.log_store.conversion.conversion import Conversion
 from coterie.broker.log_store.generation import Generation
 from coterie.broker.log_store.index import EPOCH
@@ -20,6 +21,7 @@ from coterie.broker.log_store.own_records import CLOSED, LINE
 from coterie.broker.log_store.settings import StoreSettings
 from coterie.broker.log_store.store import POSITIONS_PER_SECOND
 from coterie.broker.log_store.unit import Unit
+from coterie.broker.ranges import Range
 from coterie.broker.storage import Record, Recovered
 from coterie.errors import DiskError, UserError
 from coterie.log.generation import Generations
@@ -37,8 +39,8 @@ Progress = Callable[[int, int], None]
 class Unreadable:
     """Messages whose content is damaged."""
 
-    positions: dict[int, list[int]] = field(default_factory=dict)
-    """By part of a queue."""
+    ranges: dict[QueueKey, list[Range]] = field(default_factory=dict)
+    """Their positions, by queue."""
     queues: dict[QueueKey, int] = field(default_factory=dict)
     """How many in each queue."""
 
@@ -107,33 +109,29 @@ class OfflineStore:
         found = Unreadable()
         index = self._generation.index
         for number, state in index.state.queues.items() if bad else ():
-            positions = [
-                position
-                for run in state.runs
-                if run.ref in bad
-                for first, stop in state.live.ranges(run.first, run.stop)
-                for position in range(first, stop)
+            ranges = [
+                each for run in state.runs if run.ref in bad for each in state.live.ranges(run.first, run.stop)
             ]
-            if positions:
+            if ranges:
                 key = index.parts[number].line.key
-                found.positions[number] = positions
-                found.queues[key] = found.queues.get(key, 0) + len(positions)
+                found.ranges.setdefault(key, []).extend(ranges)
+                found.queues[key] = found.queues.get(key, 0) + count_of(ranges)
         return found
 
     async def change(
-        self, saved: Mapping[tuple[str, str], Record | None], leaving: Mapping[int, Sequence[int]]
+        self, saved: Mapping[tuple[str, str], Record | None], leaving: Mapping[QueueKey, Sequence[Range]]
     ) -> None:
         """Keep, or delete, these records, let these messages leave, and have queues go on behind every position that
         anybody may have been given; what is there may have been delivered. Damage that there was is not met
         again. Raises DiskError: then nobody knows whether it was done."""
         unit = Unit()
-        for key, record in saved.items():
-            unit.save((key, None if record is None else json.dumps(record, separators=(",", ":")).encode()))
+        for name, record in saved.items():
+            unit.save((name, None if record is None else json.dumps(record, separators=(",", ":")).encode()))
         for text, record in self._positions():
             unit.save(((LINE, text), json.dumps(record, separators=(",", ":")).encode()))
         unit.save(((CLOSED, ""), None))
-        for part, positions in leaving.items():
-            unit.leave(part, [*positions])
+        for key, ranges in leaving.items():
+            unit.leave(self._generation.index.lines[key], ranges)
         writer = self._generation.log.writer
         place = Place(EPOCH, writer.last.place.index + 1)
         synced = self._runtime.future()

@@ -93,7 +93,7 @@ async def restore(
                     "another one (--backup), or what can be read (--accept-loss)"
                 )
             cluster, records = _begin(store, manifest, folder, name, runtime)
-            await store.change(records, (await store.check()).positions if found.lost else {})
+            await store.change(records, (await store.check()).ranges if found.lost else {})
             await store.close()
         finally:
             await runtime.close()
