@@ -109,9 +109,7 @@ class OfflineStore:
         found = Unreadable()
         index = self._generation.index
         for number, state in index.state.queues.items() if bad else ():
-            ranges = [
-                each for run in state.runs if run.ref in bad for each in state.live.ranges(run.first, run.stop)
-            ]
+            ranges = [each for run in state.runs if run.ref in bad for each in state.live.ranges(run.first, run.stop)]
             if ranges:
                 key = index.parts[number].line.key
                 found.ranges.setdefault(key, []).extend(ranges)
