@@ -195,20 +195,23 @@ class Member(Receiver):
     # Receiving.
 
     def receive(self, batch: list[Delivery]) -> None:
-        if not self.replica.state.ended:
-            self._or_leave(partial(self._receive, batch))
-
-    def _or_leave(self, step: Callable[[], None]) -> None:
-        """What is raised here follows from no event, but from this process or its disk: it cannot follow the log."""
+        if self.replica.state.ended:
+            return
         try:
-            step()
+            if len(batch) == 1 and self.messages.is_report(batch[0]):
+                self._hear(batch[0])
+                self.answers.look()
+            else:
+                self._receive(batch)
         except Exception as error:
-            log.error(
-                "this broker cannot follow the log any more, and leaves the cluster", error=traceback.format_exc()
-            )
-            if self.traced is not None:
-                self.traced.leaves(error)
-            self._runtime.call_soon(self._fail)
+            self._cannot_follow(error)
+
+    def _cannot_follow(self, error: Exception) -> None:
+        """What was raised follows from no event, but from this process or its disk: it leaves the cluster."""
+        log.error("this broker cannot follow the log any more, and leaves the cluster", error=traceback.format_exc())
+        if self.traced is not None:
+            self.traced.leaves(error)
+        self._runtime.call_soon(self._fail)
 
     def _fail(self) -> None:
         self.channel.stack.stop()
@@ -225,8 +228,7 @@ class Member(Receiver):
                     for message in delivery.messages:
                         self._ordered(delivery.sender, message)
                 else:
-                    for message in delivery.messages:
-                        self.messages.heard(delivery.sender, message)
+                    self._hear(delivery)
         finally:  # also if it cannot follow any further: what is stored and how far it has come belong together
             if replica.progress != progress and store.written() != before and replica.serves:
                 self._save_record()
@@ -242,6 +244,11 @@ class Member(Receiver):
         self.answers.look()
         self.outbox.drain()
         self.proposer.came_back()
+
+    def _hear(self, delivery: Delivery) -> None:
+        """What another broker says to this one alone."""
+        for message in delivery.messages:
+            self.messages.heard(delivery.sender, message)
 
     def _ordered(self, sender: Address, data: memoryview) -> None:
         head = self._head(sender, data)
@@ -316,7 +323,10 @@ class Member(Receiver):
 
     def view_accepted(self, view: View) -> None:
         if not self.replica.state.ended:
-            self._or_leave(partial(self._view_accepted, view))
+            try:
+                self._view_accepted(view)
+            except Exception as error:
+                self._cannot_follow(error)
 
     def _view_accepted(self, view: View) -> None:
         goes_on = self.replica.goes_on(view)
