@@ -48,7 +48,8 @@ class Calls:
 def calls_of_publishes(origin: int, consumer: int) -> tuple[list[Host], Calls]:
     """Brokers, the first of which is the sequencer, and what an event of one persistent message costs them: one that is
     published at this broker, and consumed and accepted at that one."""
-    cluster = Cluster(3, traced=False)
+    cluster = Cluster(3)
+    cluster.world.sink = None  # as in production, unless somebody traces
     hosts = [cluster.start(0)]
     cluster.run(0.5)
     hosts += [cluster.start(1), cluster.start(2)]

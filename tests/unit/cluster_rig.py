@@ -240,8 +240,8 @@ class Host:
 class Cluster:
     """All of them."""
 
-    def __init__(self, size: int = 3, durable: bool = True, traced: bool = True, **settings: object) -> None:
-        self.world = World(1, "test", (lambda event: None) if traced else None)
+    def __init__(self, size: int = 3, durable: bool = True, **settings: object) -> None:
+        self.world = World(1, "test", lambda event: None)
         self.fabric = Fabric(self.world)
         self.nodes = [Node(self.world, self.fabric, NAMES[n]) for n in range(size)]
         self.durable = durable

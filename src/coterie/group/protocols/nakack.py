@@ -190,7 +190,9 @@ class Nakack(Protocol):
             else:
                 out.append(packet)
         if out:
-            self._hand_up(out)
+            if self.stack.trace.on:
+                self._trace_delivery(out)
+            self.pass_up(out)
         if self._at_cut is not None:
             self._look_at_cut()
 
@@ -206,13 +208,16 @@ class Nakack(Protocol):
 
     def _hand_up(self, out: list[Packet]) -> None:
         if self.stack.trace.on:
-            for packet in out:
-                if packet.carrier == MCAST and packet.proto != APP:
-                    self.stack.trace.emit(
-                        "deliver", view=self.stack.view.id, sender=packet.sender, first=packet.seqno,
-                        last=packet.seqno, count=1, sum=zlib.crc32(packet.body), app=False,
-                    )  # fmt: skip
+            self._trace_delivery(out)
         self.pass_up(out)
+
+    def _trace_delivery(self, out: list[Packet]) -> None:
+        for packet in out:
+            if packet.carrier == MCAST and packet.proto != APP:
+                self.stack.trace.emit(
+                    "deliver", view=self.stack.view.id, sender=packet.sender, first=packet.seqno,
+                    last=packet.seqno, count=1, sum=zlib.crc32(packet.body), app=False,
+                )  # fmt: skip
 
     def _handle(self, packet: Packet) -> None:
         match self.decode(packet):
