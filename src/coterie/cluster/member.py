@@ -314,7 +314,7 @@ class Member(Receiver):
     # Views.
 
     def held(self, view: ViewId, position: int, everyone: bool) -> None:
-        if view == self.channel.view.id:
+        if view == self.channel.stack.view.id:
             self._carry_out(self.replica.held(position))
 
     def order_ends(self) -> None:
@@ -395,6 +395,9 @@ class Member(Receiver):
 
     def _carry_out(self, found: Ready) -> None:
         """What is applied and kept is one unit in the store; what is said about it comes after that."""
+        if len(found) == 1 and isinstance(found[0], ready.LetOut):  # what most inputs come to
+            self.answers.look()
+            return
         kept = 0
         while kept < len(found) and isinstance(found[kept], (ready.Apply, ready.Persist)):
             kept += 1

@@ -18,6 +18,7 @@ from coterie.group.events import Event, OrderEnds, ViewChange, ViewEnding
 from coterie.group.members import Address, View
 from coterie.group.packet import APP, MCAST, RAW, Packet
 from coterie.group.protocol import Protocol
+from coterie.group.protocols.nakack import Nakack
 from coterie.group.protocols.total_held import Holding, Report
 from coterie.group.wire import Codec
 from coterie.settings import setting
@@ -111,6 +112,7 @@ class Total(Protocol):
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
         self.paused = False
+        self._nakack = stack.find(Nakack) if stack.has(Nakack) else None
         self._safe = self.settings.delivery == "safe"
         self._signals = SIGNALS[self.settings.held]
         self._reports = self._safe or bool(self._signals)
@@ -139,6 +141,8 @@ class Total(Protocol):
         """We are the sequencer, and a record is due."""
         everyone = self._safe or True in self._signals
         self._holding = Holding(self, view, self.settings.report_interval, self._reports, everyone)
+        if self._nakack is not None:
+            self._nakack.own_may_wait(not self._orders)
 
     def stop(self) -> None:
         self._holding.end()
