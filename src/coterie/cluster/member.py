@@ -102,6 +102,7 @@ class Member(Receiver):
         self.applier = Applier(broker, self.local_queues, owners)
         self.traced = None
         if runtime.trace.on:
+            replica.commit.explains = True
             self.traced = ClusterTrace(runtime.trace, replica, broker, self.applier, self.voids, self._when_held)
         self.messages = PeerMessages(runtime, replica, channel)
         self.outbox = Outbox(
