@@ -48,8 +48,8 @@ class Protocol:
     stack: Stack
     pass_down: Callable[[Packet], None]
     pass_up: Callable[[list[Packet]], None]
-    pass_up_event: Callable[[Event], None]
-    """To the next layer above that listens to events."""
+    listener: Protocol
+    """The next layer above that overrides `up_event`."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
@@ -83,7 +83,7 @@ class Protocol:
 
     def up_event(self, event: Event) -> None:
         """An event from below. An override passes on what others may want to know: `super().up_event(event)`."""
-        self.pass_up_event(event)
+        self.listener.up_event(event)
 
     # What most layers need.
 

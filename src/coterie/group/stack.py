@@ -99,7 +99,7 @@ class Stack:
         for i, layer in enumerate(self._layers):
             layer.pass_down = self._first_down(i - 1)
             layer.pass_up = self._first_up(i + 1)
-            layer.pass_up_event = self._first_to_hear(i + 1)
+            layer.listener = self._first_to_hear(i + 1)
         for layer in self._layers:
             layer.attach(self)
 
@@ -128,11 +128,11 @@ class Stack:
             passed.append(layer)
         return _Past(passed, _nowhere).up if passed else _nowhere
 
-    def _first_to_hear(self, index: int) -> Any:
+    def _first_to_hear(self, index: int) -> Protocol:
         for layer in self._layers[index:]:
             if type(layer).up_event is not Protocol.up_event:
-                return layer.up_event
-        return _END.up_event
+                return layer
+        return _END
 
     def start(self) -> None:
         self.running = True
