@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 SOURCES: Final = Path(__file__).parent.parent / "src" / "coterie"
 ORDER: Final = (
     # Small modules that anything may need.
-    "errors", "visible", "logs", "settings", "durations", "patterns", "addresses", "secret_file", "crowd", "trace",
-    "workers", "plot", "plot_bars",
+    "errors", "visible", "logs", "settings", "durations", "patterns", "addresses", "secret_file", "extras", "crowd",
+    "trace", "workers", "plot", "plot_bars",
     # What serves.
     "runtime", "group", "blocks", "amqp.wire", "log", "auditlog", "broker", "site_replication", "oauth", "cluster",
-    "amqp", "streams", "console", "node", "config", "testing", "pytest_plugin",
+    "amqp", "streams", "reader", "console", "node", "config", "testing", "pytest_plugin",
     # What proves it, and the pipeline.
     "audit", "sim", "spark", "demo", "bench", "cli", "__main__",
 )  # fmt: skip

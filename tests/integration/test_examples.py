@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ELSEWHERE = Path(__file__).parents[1] / "spark" / "test_orders_pipeline.py"
 """The one that needs Spark is run there."""
@@ -126,6 +128,33 @@ def test_celery_goes_on_when_the_broker_that_it_talks_to_is_killed() -> None:
         "three brokers, one worker, the first result: 1",
         "kill -9: the first broker is gone, in the middle of it",
         "60 tasks sent, 60 results, none missing",
+    ]
+
+
+def test_a_queue_is_a_data_frame_of_pandas() -> None:
+    pytest.importorskip("pandas")
+    assert lines_of("reader_pandas.py") == ["15:07 20.0 degrees", "15:08 21.0 degrees", "15:09 22.0 degrees"]
+
+
+def test_a_queue_is_a_data_frame_of_polars() -> None:
+    pytest.importorskip("polars", reason="polars is not installed: make setup")
+    assert lines_of("reader_polars.py") == [
+        "300 orders, positions 1 to 300",
+        "worth 748.50",
+        "no batch with more than 100",
+        "{'shop': 'north', 'paid': True}",
+    ]
+
+
+def test_a_table_of_duckdb_is_loaded_from_a_queue_once_over_a_crash() -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed: make setup")
+    assert lines_of("reader_duckdb.py") == [
+        "shop 0: 334 orders, 166833 cents",
+        "shop 1: 333 orders, 166167 cents",
+        "shop 2: 333 orders, 166500 cents",
+        "the loader falls, with a batch that is stored and not done",
+        "1000 rows, 1000 different ones",
+        "0 messages are left",
     ]
 
 

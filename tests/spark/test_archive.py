@@ -43,7 +43,7 @@ def publish(node: Broker, queue: str, first: int, stop: int) -> None:
 
 
 def archive(node: Broker, *words: str) -> dict[str, Any]:
-    code, text, errors = coterie("archive", *words, "--url", f"http://guest:guest@{node.console}", "--json", *MASTER)
+    code, text, errors = coterie("archive", *words, "--url", node.console, "--json", *MASTER)
     assert code == 0, errors
     found = json.loads(text)
     assert isinstance(found, dict)
@@ -51,7 +51,7 @@ def archive(node: Broker, *words: str) -> dict[str, Any]:
 
 
 def replay(node: Broker, *words: str) -> dict[str, Any]:
-    code, text, errors = coterie("replay", *words, "--url", f"http://guest:guest@{node.console}", "--json", *MASTER)
+    code, text, errors = coterie("replay", *words, "--url", node.console, "--json", *MASTER)
     assert code == 0, errors
     found = json.loads(text)
     assert isinstance(found, dict)
@@ -125,7 +125,7 @@ def test_an_archive_of_parquet_is_compacted_goes_on_and_stops_when_it_is_told_to
     def operate() -> None:
         """While the archive runs: when it has got all, it is stopped."""
         try:
-            url = f"http://guest:guest@{node.console}"
+            url = node.console
             until(lambda: done.is_set() or '"messages": 0' in coterie_quietly(url, "to-parquet-1"), "it is retired")
         except BaseException as error:
             failed.append(error)
@@ -195,7 +195,7 @@ def test_a_driver_that_is_killed_in_a_batch_has_lost_and_doubled_nothing_when_it
     node.declare("killed")
     publish(node, "killed", 0, 40)
     lake = tmp_path / "lake"
-    url = f"http://guest:guest@{node.console}"
+    url = node.console
     config = tmp_path / "fast.toml"
     config.write_text(
         "[spark]\n" + "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in FAST.items())
@@ -230,7 +230,7 @@ def test_a_driver_that_is_killed_in_a_batch_has_lost_and_doubled_nothing_when_it
 
 
 def test_mistakes_are_told_before_spark_is_started(node: Broker, tmp_path: Path) -> None:
-    url = ["--url", f"http://guest:guest@{node.console}"]
+    url = ["--url", node.console]
     config = tmp_path / "bad.toml"
     config.write_text("quue = 'orders'\n")
     node.declare("mistakes")

@@ -352,6 +352,29 @@ def test_a_local_session_is_silent_and_leaves_nothing_behind_when_it_is_terminat
     assert not list(program.temporary.glob("coterie-*"))
 
 
+HOLDS_SECRETS = """
+import time
+from coterie.spark.session import session
+from spark.cluster import FAST
+
+names = ("spark.hadoop.fs.s3a.secret.key", "spark.hadoop.fs.s3a.access.key", "spark.hadoop.token")
+with session("secrets", "local[1]", {**FAST, **{name: "hush-hush" for name in names}, "spark.mine": "told"}) as spark:
+    context = spark.sparkContext
+    hadoop = context._jsc.hadoopConfiguration()
+    print({hadoop.get(name.removeprefix("spark.hadoop.")) for name in names}, context.getConf().get("spark.mine"))
+    print(context._gateway.proc.pid, flush=True)
+    time.sleep(600)  # until it is ended
+"""
+
+
+def test_settings_that_are_secrets_are_used_and_are_on_no_command_line(tmp_path: Path) -> None:
+    with script(HOLDS_SECRETS, [], tmp_path / "program") as program:
+        assert program.line() == "{'hush-hush'} told"
+        words = psutil.Process(int(program.line())).cmdline()
+    assert any("spark.mine=told" in word for word in words)
+    assert not any("hush-hush" in word for word in words)
+
+
 def test_executors_apart_on_this_machine_get_the_package_and_end_with_the_session(tmp_path: Path) -> None:
     import pyspark
 

@@ -11,6 +11,7 @@ import pika
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from coterie import reader
 from coterie.spark import register
 from spark.brokers import Broker, broker
 
@@ -45,6 +46,8 @@ def test_a_queue_is_a_table_with_properties_as_columns(spark: SparkSession, node
     assert one.timestamp.timestamp() == 1_700_000_000
     assert (bytes(two.value), two.headers, two.message_id, two.priority) == (b"two", None, None, None)
     assert found.where("message_id is null").count() == 1
+    without_spark = reader.read_table("rows", node.console)
+    assert found.toArrow().sort_by("position").cast(without_spark.schema).equals(without_spark)
     assert node.count("rows") == 2
 
 

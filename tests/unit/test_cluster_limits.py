@@ -7,6 +7,7 @@ from amqp_rig import Client, quick_user
 from cluster_rig import Cluster, Host
 from test_cluster_replies import Door
 
+from coterie.amqp.server import SHED_WITHIN
 from coterie.cluster import head_counts
 from coterie.group.channel import BufferFull
 
@@ -31,6 +32,10 @@ class Limited(Door):
         for number in range(1, channels + 1):
             client.send(number, "channel.open")
         return client
+
+
+def full(*arguments: object) -> None:
+    raise BufferFull("no word comes through")
 
 
 def let_in(client: Client) -> bool:
@@ -90,9 +95,6 @@ def test_of_those_who_came_at_the_same_moment_the_surplus_is_closed_and_only_tha
     cluster, (a, b, c) = doors()
     assert let_in(a.comes())
 
-    def full(*arguments: object) -> None:
-        raise BufferFull("no word comes through")
-
     with monkeypatch.context() as cut:
         for door in (a, b, c):
             cut.setattr(door.host.member.channel, "send_nowait", full)
@@ -104,6 +106,59 @@ def test_of_those_who_came_at_the_same_moment_the_surplus_is_closed_and_only_tha
     assert not let_in(late)
     (*_, last) = late.heard()
     assert last.arguments["reply_code"] == 530
+
+
+def test_those_who_came_at_the_same_moment_are_counted_with_what_is_old_at_any_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What stays open at the last broker takes places too, though the others' new ones come before its own new ones."""
+    cluster, (a, b, c) = doors()
+    old = c.comes()
+    cluster.run(SHED_WITHIN * 2)
+    with monkeypatch.context() as cut:
+        for door in (a, b):
+            cut.setattr(door.host.member.channel, "send_nowait", full)
+        first, second = a.comes(), b.comes()
+        assert let_in(first)
+        assert let_in(second)
+    cluster.run(2.0)
+    assert let_in(old)
+    assert let_in(first)
+    assert not let_in(second)
+
+
+def test_a_word_that_was_lost_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, (a, b, _) = doors()
+    with monkeypatch.context() as cut:
+        cut.setattr(a.host.member.channel, "send_nowait", lambda data, member: None)
+        for _ in range(2):
+            assert let_in(a.comes())
+        cluster.run(1.0)
+    assert b.server.elsewhere.count("users", "alice") == 0
+    cluster.run(head_counts.AGAIN * 2)
+    assert not let_in(b.comes())
+
+
+def test_also_that_nobody_is_there_any_more_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, (a, b, _) = doors()
+    gone = [a.comes(), a.comes()]
+    cluster.run(1.0)
+    with monkeypatch.context() as cut:
+        cut.setattr(a.host.member.channel, "send_nowait", lambda data, member: None)
+        for each in gone:
+            each.gone()
+        cluster.run(1.0)
+    assert not let_in(b.comes())
+    cluster.run(head_counts.AGAIN * 2)
+    assert let_in(b.comes())
+
+
+def test_a_broker_of_an_older_version_says_nothing_of_what_stays_open() -> None:
+    cluster, (a, b, _) = doors()
+    word = b'{"vhosts":{},"users":{"alice":1},"channels":{}}'
+    a.host.member.channel.send_nowait(bytes((head_counts.COUNTS,)) + word, b.host.member.replica.us)
+    cluster.run(0.05)
+    assert b.server.elsewhere.count("users", "alice") == 1
 
 
 def test_what_has_been_open_for_long_stays_when_a_limit_is_lowered() -> None:

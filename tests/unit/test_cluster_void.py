@@ -232,6 +232,30 @@ def test_a_transaction_of_answers_alone_that_is_void_is_not_answered_as_if_it_ha
     goes_on(cluster, *hosts)
 
 
+def test_a_void_answer_to_a_message_that_was_replaced_meanwhile_makes_room_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It cannot go back to its queue; but its consumer holds it no more, and has room for the next one."""
+    cluster = Cluster()
+    hosts = a, b, _ = cluster.started()
+    dying(a)
+    a.declare("last", {"x-last-value-key": "k"})
+    a.publish("old", key="last", headers={"k": 1})
+    a.publish("one")
+    client, other = b.consume("last", prefetch=1), b.consume("q")
+    cluster.settle()
+    a.publish("new", key="last", headers={"k": 1})
+    cluster.settle()
+    assert client.seen == ["old"]
+    letters_fail(monkeypatch)
+    b.vhost.transaction([], [client.take("old")], [other.take("one")], [], lambda _: None)
+    cluster.settle()
+    assert client.seen == ["old", "new"]
+    client.accept("new")
+    other.accept("one")
+    goes_on(cluster, *hosts)
+
+
 def test_a_broker_that_is_lost_gives_back_what_cannot_die(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
     a, b, c = cluster.started()

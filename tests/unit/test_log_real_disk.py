@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from pathlib import Path
 
 from log_rig import LOG_ID, History, content, event
 
 from coterie.log.event_log import EventLog
+from coterie.log.generation import Generations
 from coterie.log.place import Place
 from coterie.log.settings import LogSettings
 from coterie.runtime.aio import AioRuntime, run
@@ -83,3 +86,32 @@ def test_a_folder_that_has_the_name_of_a_segment_is_passed_by(tmp_path: Path) ->
     run(main())
     run(again())
     assert [record.place for record in owner.records.values()] == [Place(1, 1)]
+
+
+def test_a_log_and_one_that_was_put_aside_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Whatever the process would let others do with what it makes."""
+    data = tmp_path / "data"
+
+    async def fill() -> None:
+        runtime = AioRuntime("a", disk_dir=data)
+        generations = Generations(runtime, "log", aside_max=1)
+        owner = History()
+        log = await EventLog.open(runtime, "log", LogSettings(segment_bytes=1 << 20), LOG_ID, owner)
+        log.append(event(log.writer.last, Place(1, 1), b"secret"))
+        await log.close()
+        await generations.keep_aside(0)
+        await EventLog.open(runtime, generations.path(generations.new()), LogSettings(), LOG_ID, History())
+        await generations.complete(1)
+        await generations.remove(0)
+        assert generations.aside == ["log.aside.1"]
+        await runtime.close()
+
+    before = os.umask(0)
+    try:
+        run(fill())
+    finally:
+        os.umask(before)
+    there = [data, *data.rglob("*")]
+    assert any(b"secret" in path.read_bytes() for path in (data / "log.aside.1").iterdir())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in there if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in there if path.is_file()} == {0o600}

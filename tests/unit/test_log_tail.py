@@ -9,7 +9,7 @@ from coterie.errors import DiskError
 from coterie.log.errors import TailGone
 from coterie.log.generation import Generations
 from coterie.log.place import START, Place
-from coterie.log.record import make_record
+from coterie.log.record import Record, make_record
 from coterie.log.snapshot import read_snapshot
 from coterie.log.tail import Link
 
@@ -223,6 +223,41 @@ def test_the_tail_is_given_up_when_there_is_little_room() -> None:
     host.sync()
     host.crash()
     assert host.log.found.problems == []
+
+
+def test_a_record_is_found_while_merges_take_its_file_away() -> None:
+    host = Host()
+    records = host.fill(120)
+    host.sync()
+    host.snapshot(place=Place(1, 90))
+    host.snapshot(place=Place(1, 100))
+    host.owner.dead = {record.place for record in records if record.place.index % 3}
+    live = [record for record in records if record.place not in host.owner.dead]
+    segments = host.log.segments
+    for segment in segments.list[:-1]:
+        segment.file_size = 0  # it has no footer, as after a crash: whoever looks for a record reads the whole file
+    found: list[int] = []
+
+    async def look(record: Record) -> None:
+        _, row = await segments.find(record.place)
+        assert row.body_size == record.body_size
+        found.append(row.ordinal)
+
+    looking = 0
+    host.runtime.spawn(_merge(host))
+    while not any(segment.merged for segment in segments.list):
+        for segment in segments.list[:-1]:
+            segments._forget(segment)
+        for record in live:
+            host.runtime.spawn(look(record))
+        looking += len(live)
+        host.run(0.0005)
+    host.until(lambda: len(found) == looking)
+
+
+async def _merge(host: Host) -> None:
+    while await host.log.merger.run():
+        pass
 
 
 def test_what_is_damaged_is_not_merged() -> None:

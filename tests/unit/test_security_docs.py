@@ -72,3 +72,10 @@ def test_the_nodes_that_are_shown_are_safe(text: str, tmp_path: Path, monkeypatc
         config.check()
         unsafe = [each for each in findings(facts_of(config, datetime.now(UTC))) if each.severity == UNSAFE]
         assert unsafe == [], command
+
+
+def test_no_page_and_no_help_shows_a_password_on_a_command_line() -> None:
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src" / "coterie" / "cli").glob("*.py")]
+    shown = re.compile(r"--url[ =]\S*?[^\s/]:[^\s/@]+@")
+    assert shown.search("coterie doctor --url http://ops:...@127.0.0.1:15672")
+    assert [file.name for file in files if shown.search(file.read_text())] == []

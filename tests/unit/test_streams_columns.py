@@ -85,6 +85,11 @@ def test_a_header_that_makes_no_sense_says_nothing() -> None:
     assert columns.properties(message("a", content_type="text/plain").header[12:]).content_type == "text/plain"
 
 
+def test_a_routing_key_that_is_no_utf8_ends_no_read() -> None:
+    found = batch(rows(message("a", "x", "k\udcff"), message("b", "x", "ä")))
+    assert found.routing_keys() == ["k\ufffd", "ä"]
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

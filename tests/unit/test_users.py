@@ -258,6 +258,24 @@ def test_an_imported_hash_is_replaced_at_the_first_good_login(door: Door, passwo
     assert refused(door.login("ann", "wrong"))
 
 
+def test_a_login_that_cannot_be_right_takes_a_check_of_a_password_too(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long it takes would tell which users there are, which have a password, and which may come from there."""
+    door.put("by-certificate", None)
+    door.put("guest", "guest")
+    checked: list[Hash] = []
+
+    def check(kept: Hash, password: bytes, cost: int) -> bool:
+        checked.append(kept)
+        return fits_slowly(kept, password, cost)
+
+    monkeypatch.setattr("coterie.broker.users.fits_slowly", check)
+    for name in ("nobody", "by-certificate", "guest"):
+        assert refused(door.login(name, "guest", ELSEWHERE))
+    assert checked == [NOTHING] * 3
+
+
 def test_an_imported_hash_takes_as_long_to_check_as_that_of_nobody() -> None:
     foreign = given("rabbit_password_hashing_sha256", base64.b64encode(bytes(36)).decode())
     spent = []

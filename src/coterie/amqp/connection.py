@@ -88,6 +88,8 @@ class Connection(StreamHandler, FrameHandler):
         """By the wall clock."""
         self.running_since = 0.0
         """By the clock that never goes back."""
+        self.is_old = False
+        """Open for long: other brokers were told that it stays, whoever else comes (`broker.head_count`)."""
         self.frame_max = FRAME_MAX
         self.channel_max = server.settings.channel_max
         self.heartbeat = 0

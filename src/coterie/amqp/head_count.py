@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from coterie.broker.head_count import KINDS, USERS, USERS_CHANNELS, VHOSTS, HeadCount
+from coterie.broker.head_count import KINDS, OLD, USERS, USERS_CHANNELS, VHOSTS, HeadCount
 
 if TYPE_CHECKING:
     from coterie.amqp.connection import Connection
@@ -23,10 +23,11 @@ def counted(connections: Iterable[Connection]) -> HeadCount:
         if each.over:
             continue
         vhost, user = each.vhost, each.user
-        if CONNECTIONS in vhost.limits:
-            _add(found[VHOSTS], vhost.name, 1)
-        if CONNECTIONS in user.limits:
-            _add(found[USERS], user.name, 1)
+        for kind, owner in ((VHOSTS, vhost), (USERS, user)):
+            if CONNECTIONS in owner.limits:
+                _add(found[kind], owner.name, 1)
+                if each.is_old:
+                    _add(found[OLD[kind]], owner.name, 1)
         if CHANNELS in user.limits:
             _add(found[USERS_CHANNELS], user.name, len(each.channels))
     return found

@@ -140,26 +140,29 @@ class Server:
         return here + self.elsewhere.count(USERS_CHANNELS, user.name) >= most
 
     def head_count(self) -> HeadCount:
+        since = self.runtime.now() - SHED_WITHIN
+        for each in self._open.values():
+            each.is_old = each.is_old or each.running_since < since
         return counted(self._open.values())
 
     def shed(self, before: Callable[[str, str], int]) -> None:
         """Others have let clients in at the same moment. `before`: how many those have that come first; what is too
         much with them, and is new, ends here. What has been open for longer stays, as when a limit is lowered."""
-        open, since = self._open.values(), self.runtime.now() - SHED_WITHIN
+        open = self._open.values()
         for vhost in {each.vhost.name: each.vhost for each in open}.values():
             most = vhost.limits.get(CONNECTIONS)
             if most is not None:
                 ours = of_vhost(open, vhost)
-                self._end_newest(ours, len(ours) + before(VHOSTS, vhost.name) - most, since, vhost, most)
+                self._end_newest(ours, len(ours) + before(VHOSTS, vhost.name) - most, vhost, most)
         for user in {each.user.name: each.user for each in open}.values():
             most = user.limits.get(CONNECTIONS)
             if most is not None:
                 ours = of_user(open, user)
-                self._end_newest(ours, len(ours) + before(USERS, user.name) - most, since, None, most)
+                self._end_newest(ours, len(ours) + before(USERS, user.name) - most, None, most)
 
-    def _end_newest(self, ours: list[Connection], surplus: int, since: float, vhost: Vhost | None, most: int) -> None:
+    def _end_newest(self, ours: list[Connection], surplus: int, vhost: Vhost | None, most: int) -> None:
         for connection in sorted(ours, key=lambda each: -each.number)[: max(surplus, 0)]:
-            if connection.running_since >= since:
+            if not connection.is_old:
                 user = connection.user
                 text = _user_full(user, most) if vhost is None else _vhost_full(user, vhost.name, most)
                 connection.record_own("login.refused", REFUSED, text, of_vhost=connection.vhost.name)

@@ -325,7 +325,8 @@ class Broker:
         if self.alarms.get(name, False) == on:
             return
         self.alarms[name] = on
-        log.warning("alarm" if on else "alarm is over", what=name)
+        tell = log.warning if name in (DISK, MEMORY) else log.info  # a cluster says by itself why it does not serve
+        tell("alarm" if on else "alarm is over", what=name)
         self._alarms_changed()
 
     def set_alarms_of(self, name: str, alarms: Sequence[str]) -> None:

@@ -53,6 +53,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "publish": ("coterie.cli.messages", "publish a message"),
     "get": ("coterie.cli.messages", "look at messages of a queue, or take them"),
     "purge": ("coterie.cli.wiring", "empty a queue"),
+    "read": ("coterie.cli.read", "what is in a queue, as Arrow, Parquet, CSV or JSON Lines"),
     "demo": (
         "coterie.cli.demo",
         "three brokers that are one, of which one is killed under load; or the group below them",

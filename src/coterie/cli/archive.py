@@ -16,6 +16,7 @@ from coterie.cli.output import Progress, print_json
 from coterie.cli.remote import DEFAULT_URL, Remote, add_common, remote_of
 from coterie.cli.stopping import Ended, interrupts
 from coterie.errors import UserError
+from coterie.extras import need
 from coterie.trace import Json
 
 if TYPE_CHECKING:
@@ -108,8 +109,9 @@ def _job(options: argparse.Namespace, told: Told) -> Job:
     source, what = _queues(told)
     table = table_job(told.need("target", "TARGET"), told)
     checkpoint = told.text("checkpoint") or f"{table.target.rstrip('/')}/{CHECKPOINT}"
+    broker = _broker(remote_by(options, told, "source"), told)
     return replace(
-        table, source={**_broker(remote_by(options, told), told), **source, **told.table("source")}, what=what,
+        table, source={**broker, **source, **told.table("source")}, what=what,
         checkpoint=checkpoint, schema=_schema(told.text("schema")), trigger=told.seconds("trigger", "10s"),
         once=bool(told.get("once")), compaction=_compaction(told.table("compact"), Compaction()),
     )  # fmt: skip
@@ -129,12 +131,13 @@ def table_job(url: str, told: Told) -> Job:
     return Job({}, "", target, form, "", catalog=catalog)
 
 
-def remote_by(options: argparse.Namespace, told: Told) -> Remote:
-    """The node that the options, the config file or the environment names."""
+def remote_by(options: argparse.Namespace, told: Told, table: str) -> Remote:
+    """The node that the options, the config file or the environment names. `table`: of the file, where the password or
+    the name of its file may be."""
     for key in ("url", "ca"):
         if not hasattr(options, key) and told.text(key):
             setattr(options, key, told.text(key))
-    return remote_of(options, DEFAULT_URL)
+    return remote_of(options, DEFAULT_URL, told.environment(table))
 
 
 def _queues(told: Told) -> tuple[dict[str, str], str]:
@@ -178,8 +181,6 @@ def _format_of(target: str, catalog: bool) -> str:
 
 
 def _need(form: str) -> None:
-    from coterie.spark.reach import need
-
     if form == "delta":
         need("deltalake", extra="lake")
     if form == "iceberg":

@@ -1,20 +1,29 @@
-"""What `coterie archive` and `coterie replay` are told: by flags, or by one TOML file, where flags win."""
+"""What `coterie archive` and `coterie replay` are told: by flags, or by one TOML file, where flags win.
+
+They run for as long as there are messages, and a command line is for everybody on the machine to read: a password in it
+is refused, and so is one in a file that others can read.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from coterie.cli.remote import PASSWORD, has_password
 from coterie.errors import UserError
-from coterie.spark.options import Options
+from coterie.secret_file import check_private
+from coterie.spark.options import Login, Options
 
 T = TypeVar("T")
 TABLES: Final = ("compact", "source", "sink", "catalog", "spark")
 """Names with values, which are handed on as they are; `compact` is the command's own."""
+SECRET: Final = re.compile(r"(?i)secret|password(?!File$)|token|access[._-]?key|credential")
+"""Names of values that are secrets: as Spark's own, and of object stores and catalogs."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|m|g)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -24,6 +33,11 @@ class Told:
 
     def __init__(self, options: argparse.Namespace, known: Mapping[str, type]) -> None:
         """`known`: keys of the file, with what each is; a flag of the same name wins."""
+        if has_password(getattr(options, "url", "")):
+            raise UserError(
+                "--url: a password on a command line can be read by everybody on this machine: leave it out there, and "
+                f"put it into {PASSWORD}, or into a file: passwordFile in the file of --config"
+            )
         self._options, self._file = options, options.config
         self._read: dict[str, Any] = {} if options.config is None else _load(Path(options.config))
         for key, value in self._read.items():
@@ -34,6 +48,15 @@ class Told:
             else:
                 kind = known[key]
                 self._check(type(value) is kind or (kind is str and type(value) in (int, float)), key, _KINDS[kind])
+        if held := self._secret():
+            check_private(os.stat(self._file), Path(self._file), f"--config holds a secret, {held}")
+
+    def _secret(self) -> str:
+        """The name of one that the file holds; nothing: it holds none."""
+        if has_password(str(self._read.get("url", ""))):
+            return "in url"
+        named = [f"[{table}] {name}" for table in TABLES for name in self._read.get(table, {}) if SECRET.search(name)]
+        return named[0] if named else ""
 
     def _check(self, fine: bool, key: str, what: str) -> None:
         if not fine:
@@ -66,6 +89,12 @@ class Told:
             return ask(Options({} if found is None else {key: str(found)}, (key,)))
         except UserError as error:
             raise UserError(str(error).replace("option ", "--", 1).replace("_", "-")) from None
+
+    def environment(self, key: str) -> Mapping[str, str]:
+        """That of this process, with the password that the table has, or names the file of."""
+        given = Options(self.table(key), self.table(key))
+        found = Login("", given.text("password"), given.text("passwordFile"))
+        return {**os.environ, PASSWORD: found.secret()} if found.password or found.password_file else os.environ
 
     def table(self, key: str) -> dict[str, str]:
         """Values as Spark writes them."""

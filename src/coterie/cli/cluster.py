@@ -13,7 +13,7 @@ from coterie.secret_file import make_secret_file
 EXAMPLES = """\
   coterie cluster init                                        make the secret of a new cluster, before any node starts
   coterie cluster status                                      as the node on this host sees it
-  coterie cluster members --url http://ops:secret@node2:15672     as another one sees it
+  coterie cluster members --url http://ops@node2:15672            as another one sees it
   coterie cluster owners --vhost shop                         whose consumers hold how much of which queue
   coterie cluster forget node3                                its machine is gone for ever: it votes no more
   coterie cluster drain && systemctl stop coterie             the clients of this node go to others first

@@ -17,7 +17,7 @@ UNSAFE = "unsafe"
 EXAMPLES = """\
 examples:
   coterie doctor                                             the node on this host
-  coterie doctor --url https://ops:secret@broker:15672       another one; it takes an administrator
+  coterie doctor --url https://ops@broker:15672              another one; it takes an administrator
   coterie doctor --config /etc/coterie/node.toml             settings and files, before a node runs with them
   coterie doctor --json | jq -r '.findings[] | .text'        for scripts
   coterie doctor >/dev/null || page-somebody                 exit code 1: something is unsafe

@@ -34,9 +34,10 @@ OTHERS_FAULT: Final = frozenset({408, 409, 413, 429})
 """Refusals that are about the state of things, not about what was asked."""
 COMMON_EPILOG: Final = """
 where the node is:
-  --url http://user:password@host:15672, else the variable COTERIE_URL, else guest on this host. A password that is
-  not in the URL comes from COTERIE_PASSWORD, or is asked for. With https:// the certificate must be from an authority
-  of the system, or from the one in the file that --ca or COTERIE_CA names.
+  --url http://user@host:15672, else the variable COTERIE_URL, else guest on this host. The password comes from
+  COTERIE_PASSWORD, or is asked for; COTERIE_URL may have it too, as user:password@. In --url everybody on this machine
+  could read it. With https:// the certificate must be from an authority of the system, or from the one in the file that
+  --ca or COTERIE_CA names.
 
 exit codes: 0 fine; 1 the answer is bad, or no node answers; 2 wrong usage, or the node says that the request is wrong
 """
@@ -54,7 +55,7 @@ class Remote:
         except ValueError as error:
             raise UserError(f"--url {_shown(url)}: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"--url {_shown(url)}: it should read http://user:password@host:15672")
+            raise UserError(f"--url {_shown(url)}: it should read http://user@host:15672")
         self._tls = _tls(ca or environment.get(CA, "")) if parts.scheme == "https" else None
         self._host = parts.hostname
         self._port = port or 15672
@@ -68,7 +69,7 @@ class Remote:
             password = environment.get(PASSWORD)
             if password is None:
                 if not sys.stdin.isatty():
-                    raise UserError(f"no password for '{unquote(user)}': put it into the URL or into {PASSWORD}")
+                    raise UserError(f"no password for '{unquote(user)}': put it into {PASSWORD}")
                 password = quote(getpass.getpass(f"password of {unquote(user)}: "))
             else:
                 password = quote(password, safe="")
@@ -149,6 +150,12 @@ def _tls(ca: str) -> ssl.SSLContext:
         raise UserError(f"--ca {ca}: no certificate can be read from it: {error.strerror or error}") from None
 
 
+def has_password(url: str) -> bool:
+    """Whether it carries one. What is no URL is told by whoever uses it."""
+    login, at, _ = url.partition("://")[2 if "://" in url else 0].partition("/")[0].rpartition("@")
+    return bool(at) and ":" in login
+
+
 def _shown(url: str) -> str:
     return url.rpartition("@")[2]
 
@@ -219,10 +226,10 @@ def _runner(run: Run) -> Callable[[argparse.Namespace], int]:
     return start
 
 
-def remote_of(options: argparse.Namespace, default: str) -> Remote:
+def remote_of(options: argparse.Namespace, default: str, environment: Mapping[str, str] = os.environ) -> Remote:
     """The node that the options, or the environment, name."""
-    url = getattr(options, "url", None) or os.environ.get(URL) or default
-    return Remote(url, getattr(options, "timeout", 60.0), ca=getattr(options, "ca", ""))
+    url = getattr(options, "url", None) or environment.get(URL) or default
+    return Remote(url, getattr(options, "timeout", 60.0), environment, getattr(options, "ca", ""))
 
 
 def vhost_of(options: argparse.Namespace) -> str:

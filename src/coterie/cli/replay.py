@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = _wanted(told)
     sink: dict[str, str] = {}
     if not told.get("dry_run"):
-        sink = _sink(remote_by(options, told), told)
+        sink = _sink(remote_by(options, told, "sink"), told)
     with session("coterie replay", told.text("master") or None, told.table("spark")) as spark:
         rows = replay.chosen(replay.rows_of(spark, table_of(job), job.target), wanted)
         counts = replay.counted(rows)

@@ -11,7 +11,7 @@ from coterie.trace import Json
 
 EXAMPLES = """\
   coterie status                                          of the node on this host
-  coterie status --url http://ops:secret@broker:15672     of another one
+  coterie status --url http://ops@broker:15672            of another one
   coterie status --json | jq .overview.queue_totals       for scripts
   coterie status >/dev/null || page-somebody              exit code 1: an alarm is on, or no node answers
 """

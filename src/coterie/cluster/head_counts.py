@@ -1,15 +1,17 @@
 """How many clients each broker has of a vhost, or of a user, that has a limit: told by each to all others.
 
-It is told when it has changed, at most every `INTERVAL`, and when members change. What a broker has that does not serve
-any more counts no longer: its clients are gone, or will be. Connections that were let in at several brokers at the same
-moment, and are too many together, are closed again, the newest first, at the broker whose name comes last.
+It is told when it has changed, at most every `INTERVAL`, when members change, and again now and then, as a word may be
+lost. What a broker has that does not serve any more counts no longer: its clients are gone, or will be. Of connections
+that were let in at several brokers at the same moment, those that are too many beside the old ones of all brokers are
+closed again, the newest first, at the broker whose name comes last. So the limit holds again: the last broker that has
+a new connection has found room for it behind everything that stays.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coterie.broker.head_count import KINDS, Clients, Elsewhere, HeadCount
+from coterie.broker.head_count import KINDS, OLD, Clients, Elsewhere, HeadCount
 from coterie.cluster.wire import LOG_TIME, decode_json, encode_json
 from coterie.group.channel import BufferFull, ChannelClosed
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 COUNTS: Final = 14
 """The first byte of such a word."""
 INTERVAL: Final = 0.1
+AGAIN: Final = 10.0
+"""Seconds after which it is told again, though nothing has changed."""
 SIZE_MAX: Final = 16 << 20
 COUNT_MAX: Final = 1 << 31
 
@@ -35,6 +39,7 @@ class HeadCounts(Elsewhere):
         self._channel = channel
         self._clients: Clients | None = None
         self._told: HeadCount = {kind: {} for kind in KINDS}
+        self._told_at = 0.0
         self._others: dict[Address, HeadCount] = {}
         self._soon: Timer | None = None
 
@@ -58,15 +63,15 @@ class HeadCounts(Elsewhere):
         self.look()
 
     def look(self) -> None:
-        """Also now and then: limits may be new, or a word may have found no room."""
+        """Also now and then: limits may be new, a connection is old, or a word may have found no room."""
         if self._clients is not None and self._standing.serves:
             ours = self._clients.head_count()
-            if ours != self._told:
+            if ours != self._told or self._runtime.now() - self._told_at >= AGAIN:
                 self._tell(ours)
 
     def _tell(self, ours: HeadCount) -> None:
         standing = self._standing
-        self._told = ours
+        self._told, self._told_at = ours, self._runtime.now()
         if standing.versions.spoken < LOG_TIME:  # an older broker would not understand it
             return
         data = bytes((COUNTS,)) + encode_json(ours)
@@ -95,8 +100,14 @@ class HeadCounts(Elsewhere):
             return
         self._others[member] = _checked(decode_json(data))
         if self._clients is not None:
-            before = [counts for other, counts in self._others.items() if other.name < standing.us.name]
-            self._clients.shed(lambda kind, name: sum(counts[kind].get(name, 0) for counts in before))
+            self._clients.shed(self._before)
+
+    def _before(self, kind: str, name: str) -> int:
+        """All of the brokers that come before this one, and what is old at the others."""
+        us = self._standing.us.name
+        return sum(
+            counts[kind if other.name < us else OLD[kind]].get(name, 0) for other, counts in self._others.items()
+        )
 
 
 def _checked(said: object) -> HeadCount:

@@ -279,9 +279,7 @@ class LocalConsumers:
         late = [] if now is None else queue.are_over(held, now)
         if not late and held == delivery.ranges:
             return delivery
-        there = {*positions_in(held)}
-        gone = those(delivery.ranges, lambda position: position not in there)
-        self._write_off(queue, holder, gone)
+        gone = self.write_off(queue, holder, delivery.ranges, held)
         if late:
             self._events.release(queue, holder, late, redelivered=False)
         return delivery.without(positions_in((*gone, *late)))
@@ -327,14 +325,16 @@ class LocalConsumers:
         held = queue.still_held(holder, ranges)
         if held:
             self._events.release(queue, holder, held, redelivered=False)
-        if held != ranges:
-            there = {*positions_in(held)}
-            self._write_off(queue, holder, those(ranges, lambda position: position not in there))
+        self.write_off(queue, holder, ranges, held)
 
-    def _write_off(self, queue: Queue, holder: object, ranges: list[Range]) -> None:
-        """They left their queue after they were allotted, and nobody will answer for them: off the account."""
-        if ranges:
-            self._events.insist(Kind.ACCEPT, partial(settling.settle, queue, [settling.share_of(holder, ranges)]))
+    def write_off(self, queue: Queue, holder: object, ranges: Sequence[Range], held: Sequence[Range]) -> list[Range]:
+        """All but `held` of these have left their queue after they were allotted, and nobody will answer for them: off
+        the account. Gives them."""
+        there = {*positions_in(held)}
+        gone = those(ranges, lambda position: position not in there)
+        if gone:
+            self._events.insist(Kind.ACCEPT, partial(settling.settle, queue, [settling.share_of(holder, gone)]))
+        return gone
 
     def ended(self, subscriber: Subscriber) -> None:
         """Its queue is gone."""

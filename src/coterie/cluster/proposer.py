@@ -367,13 +367,17 @@ class Proposer(Cluster):
             sink.failed(error)
 
     def _put_back(self, settled: Sequence[HeldRanges]) -> list[HeldRanges]:
-        """What somebody still holds of these, for the log: nobody does any more."""
+        """What somebody still holds of these, for the log: nobody does any more. What has left its queue meanwhile is
+        off their accounts too, or they would have less room for ever."""
         found: list[HeldRanges] = []
         for queue, holder, ranges in settled:
-            held = queue.still_held(holder, ranges) if isinstance(holder, (Subscriber, Getter)) else []
+            if not isinstance(holder, (Subscriber, Getter)):
+                continue
+            held = queue.still_held(holder, ranges)
             if held:
                 self.release(queue, holder, held, redelivered=True)
                 found.append(HeldRanges(queue, holder, held))
+            self._consumers.write_off(queue, holder, ranges, held)
         return found
 
     def release(self, queue: Queue, holder: object, ranges: Sequence[Range], redelivered: bool) -> None:

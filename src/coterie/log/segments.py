@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+from coterie.errors import DiskError
 from coterie.log.errors import Damaged, TailGone
 from coterie.log.folder import Folder
 from coterie.log.place import Place, Position
@@ -66,10 +67,19 @@ class Segments:
     async def find(self, place: Place) -> tuple[Segment, Row]:
         """Raises TailGone if there is no such record, any more or yet."""
         segment = self.holder(place)
-        row = None if segment is None else (await self.table(segment)).find(place)
-        if segment is None or row is None or row.ordinal > segment.last:
-            raise TailGone(f"there is no record {place}")
-        return segment, row
+        while segment is not None:
+            try:
+                row = (await self.table(segment)).find(place)
+            except DiskError:
+                other = self.holder(place)
+                if other is segment:
+                    raise
+                segment = other  # a merge has removed the file meanwhile: the record is in another one, if it is needed
+                continue
+            if row is not None and row.ordinal <= segment.last:
+                return segment, row
+            break
+        raise TailGone(f"there is no record {place}")
 
     async def table(self, segment: Segment) -> Table:
         """Raises DiskError."""

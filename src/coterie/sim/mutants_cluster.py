@@ -162,16 +162,6 @@ CLUSTER_MUTATIONS: tuple[Mutation, ...] = (
         seed=71,
     ),
     Mutation(
-        name="cluster-caught-up-and-cannot-say",
-        profile="cluster",
-        property="B12",
-        what="a broker that has caught up when the majority is lost counts as one that has not, in the next epoch",
-        module="coterie.cluster.replica",
-        old="        have_everything = [ready.HasMessages(member) for member in found.in_step]",
-        new="        have_everything: list[ready.HasMessages] = []",
-        seed=162,
-    ),
-    Mutation(
         name="cluster-old-store-goes-first",
         profile="cluster",
         property="B17",

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from coterie.errors import UserError
+from coterie.extras import need
 from coterie.spark.driver import environment
 from coterie.spark.package import packed
-from coterie.spark.reach import REACH_SECONDS, need, reach
+from coterie.spark.reach import REACH_SECONDS, reach
 from coterie.spark.trouble import explain, reported, shown
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coterie.errors import UserError
 from coterie.spark import java
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 LOG = "COTERIE_SPARK_LOG"
 """Environment variable: a file to which Spark's own log is appended, warnings too. Without it nobody sees that log."""
+
+SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""Settings that are not for a command line, which everybody on the machine can read: as Spark hides them in its log."""
 
 START_SECONDS = 120.0
 """How long the JVM may take until it listens: two seconds are usual."""
@@ -92,7 +96,8 @@ def _jvm(conf: SparkConf, log: Log, folder: Path) -> Iterator[JavaGateway]:
 
     announced = folder / "gateway"
     command = [f"{os.environ['SPARK_HOME']}/bin/spark-submit"]
-    command += [word for key, value in conf.getAll() for word in ("--conf", f"{key}={value}")]
+    shown = [(key, value) for key, value in conf.getAll() if not SECRET.search(key)]  # the context gets the rest
+    command += [word for key, value in shown for word in ("--conf", f"{key}={value}")]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     env = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(announced)}
     pipe, same = subprocess.PIPE, subprocess.STDOUT

@@ -31,8 +31,8 @@ class Coterie(DataSource):
         return "Coterie()"  # options may hold a password
 
     def schema(self) -> str:
-        from coterie.spark.arrow import ddl
         from coterie.spark.source_options import SourceOptions
+        from coterie.streams.arrow import ddl
 
         return ddl(SourceOptions.of(self.options).columns)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 from collections.abc import Sequence
 
 from coterie.errors import UserError
+from coterie.extras import need
 
 REACH_SECONDS = 5.0
 """How long a master or a server may take to accept a connection."""
@@ -15,19 +15,6 @@ REACH_SECONDS = 5.0
 def need_spark() -> None:
     """Raises UserError if what every job needs is not installed."""
     need("numpy", "pandas", "pyarrow", "pyspark", extra="spark")
-
-
-def need(*modules: str, extra: str) -> None:
-    """Raise UserError if one of these modules is not installed."""
-    if missing := [module for module in modules if not _installed(module)]:
-        raise UserError(f"this needs {', '.join(missing)}: pip install 'coterie[{extra}]'")
-
-
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package that it is in
-        return False
 
 
 def reach(master: str, places: Sequence[tuple[str, int]]) -> None:

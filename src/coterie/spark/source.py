@@ -83,7 +83,7 @@ def _rows(
     read: Callable[[Client], Iterator[Batch]],
 ) -> Iterator[RecordBatch]:  # fmt: skip
     """`nodes`: who can be asked, as the driver knew it; `number`: which of them first."""
-    from coterie.spark.arrow import record_batch
+    from coterie.streams.arrow import record_batch
 
     wanted = _schema(schema)
     key = (options.servers, options.login, options.vhost, options.patience)

@@ -9,8 +9,8 @@ from typing import Final
 
 from coterie import patterns
 from coterie.errors import UserError
-from coterie.spark.arrow import chosen
 from coterie.spark.options import LOGIN, Login, Options, Server, login, servers
+from coterie.streams.arrow import chosen
 from coterie.streams.client import Client
 
 PORTS: Final = {"http": 15672, "https": 15671}
@@ -73,7 +73,7 @@ class SourceOptions:
             options.whole("minRowsPerTrigger", 0, 0), options.seconds("maxTriggerDelay", "15m"),
             options.seconds("idleWait", "1s"), options.whole("minPartitions", 1),
             options.whole("maxRowsPerPartition", 100_000),
-            options.flag("failOnDataLoss", True), chosen(options.text("columns")),
+            options.flag("failOnDataLoss", True), _columns(options),
             options.seconds("connectTimeout", "60s"),
         )  # fmt: skip
 
@@ -103,6 +103,13 @@ def _queues(options: Options) -> tuple[tuple[str, ...], str | None]:
     if not all(found):
         raise UserError(f"option {ways[0]}: a queue has a name")
     return found, None
+
+
+def _columns(options: Options) -> tuple[str, ...]:
+    try:
+        return chosen([*filter(None, (name.strip() for name in options.text("columns").split(",")))])
+    except UserError as error:
+        raise UserError(f"option {error}") from None
 
 
 def _positions(options: Options, name: str, default: str, words: tuple[str, ...]) -> Positions:

@@ -398,9 +398,9 @@ class Client:
         while True:
             try:
                 for batch in self._stream(f"{path}?{urlencode({**query, key: at})}"):
-                    patience.begin()
                     at = (batch.offset or batch.position)[-1] + 1
                     yield batch
+                    patience.begin()  # not counted: what whoever reads did with the batch, for however long
                 return
             except _NotNow as error:
                 patience.pause(error, self._next_server())

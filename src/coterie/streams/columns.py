@@ -124,7 +124,12 @@ def _fixed(name: str, data: bytes) -> tuple[str, list[bytes], int]:
 def _route(route: bytes) -> tuple[bytes, bytes]:
     exchange, at = read_short(route, 0)
     key, _ = read_short(route, at)
-    return exchange.encode(), key.encode()
+    return utf8(exchange).encode(), utf8(key).encode()
+
+
+def utf8(text: str) -> str:
+    """A short string of AMQP, with U+FFFD for what is no UTF-8 in it."""
+    return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def encode_end(rows: int, size: int) -> bytes:

@@ -1,8 +1,11 @@
 """Batches of messages as Arrow record batches: columns are made of the buffers as a broker sent them.
 
-Bodies, positions and flags are those buffers; exchanges, routing keys and the bytes of all properties together are
-taken from dictionaries. Only single properties are decoded, each distinct header once: whoever has no use for them
-leaves them out (option `columns`).
+What a row is, is said here once: for Spark, and for whoever reads without it. Bodies, positions and flags are the
+broker's buffers; exchanges, routing keys and the bytes of all properties together are taken from dictionaries. Only
+single properties are decoded, each distinct header once: whoever has no use for them leaves them out.
+
+Properties and routing keys are what a publisher sent, and need not be UTF-8; columns of text are. Bytes that are none
+become U+FFFD, so that no message stops a reader; the column `properties` has them as they were.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from coterie.amqp.wire.properties import Properties
 from coterie.errors import UserError
-from coterie.streams.columns import Batch, properties
+from coterie.streams.columns import Batch, properties, utf8
 
 _TEXTS: Final = (
     "content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "user_id",
@@ -37,21 +41,30 @@ COLUMNS: Final[Mapping[str, str]] = {
     "properties": "binary",
 }
 """Every column, with its type in Spark."""
+_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "binary": pa.binary(), "string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "int": pa.int32(),
+    "timestamp": pa.timestamp("us", tz="UTC"), "map<string,string>": pa.map_(pa.string(), pa.string()),
+}  # fmt: skip
+"""Spark's types as it hands them to Arrow."""
 
 
-def chosen(columns: str) -> tuple[str, ...]:
-    """The columns that an option names; all of them if it is empty. Raises UserError."""
-    names = tuple(filter(None, (name.strip() for name in columns.split(",")))) or tuple(COLUMNS)
-    for name in names:
+def chosen(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that somebody wants; all of them if none is named. Raises UserError."""
+    for name in columns:
         if name not in COLUMNS:
-            raise UserError(f"option columns: there is no '{name}'; there are: {', '.join(COLUMNS)}")
-    if len({*names}) < len(names):
-        raise UserError(f"option columns: one is there twice: {columns}")
-    return names
+            raise UserError(f"columns: there is no '{name}'; there are: {', '.join(COLUMNS)}")
+    if len({*columns}) < len(columns):
+        raise UserError(f"columns: one is there twice: {', '.join(columns)}")
+    return tuple(columns) or tuple(COLUMNS)
 
 
 def ddl(names: Sequence[str]) -> str:
     return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
+
+
+def schema(names: Sequence[str]) -> pa.Schema:
+    """What Spark makes of `ddl`."""
+    return pa.schema([(name, _TYPES[COLUMNS[name]]) for name in names])
 
 
 def _strings(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
@@ -64,12 +77,12 @@ def _numbers(batch: Batch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _headers(found: Properties) -> list[tuple[str, str]] | None:
-    return None if found.headers is None else [(name, _text(value)) for name, value in found.headers.items()]
+    return None if found.headers is None else [(utf8(name), _text(value)) for name, value in found.headers.items()]
 
 
 def _text(value: object) -> str:
     if isinstance(value, str):
-        return value
+        return utf8(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return json.dumps(value, default=str)
@@ -79,12 +92,17 @@ def _moment(found: Properties) -> datetime | None:
     return found.timestamp if isinstance(found.timestamp, datetime) else None
 
 
+def _property(name: str, found: Properties) -> str | None:
+    value: str | None = getattr(found, name)
+    return None if value is None else utf8(value)
+
+
 _DECODED: Final[Mapping[str, Callable[[Properties], Any]]] = {
     "headers": _headers,
     "timestamp": _moment,
     "delivery_mode": lambda found: found.delivery_mode,
     "priority": lambda found: found.priority,
-    **{name: (lambda found, name=name: getattr(found, name)) for name in _TEXTS},  # type: ignore[misc]
+    **{name: partial(_property, name) for name in _TEXTS},
 }
 
 
