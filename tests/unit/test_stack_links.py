@@ -82,6 +82,49 @@ def test_packets_pass_every_layer_that_wants_them_and_no_other() -> None:
     assert said == ["top down", "bottom down", "bottom up 2", "top up 2"]
 
 
+class Own(Both):
+    """Takes nothing but its own messages."""
+
+    only_own = True
+
+
+def own_between(said: list[str]) -> tuple[Both, Own, Stack]:
+    bottom, first, second, top = Both("bottom", said), Own("first", said), Own("second", said), Both("top", said)
+    first.id, second.id = 201, 202  # type: ignore[misc]
+    return bottom, second, stack_of(bottom, first, second, top)
+
+
+def test_batches_without_messages_of_a_layer_that_takes_only_its_own_pass_it_by() -> None:
+    said: list[str] = []
+    bottom, _, _ = own_between(said)
+    bottom.up([Packet(b""), Packet(b"", proto=200)])
+    assert said == ["bottom up 2", "top up 2"]
+
+
+def test_a_batch_with_a_message_of_one_of_several_such_layers_comes_to_the_first_and_finds_its_way() -> None:
+    said: list[str] = []
+    bottom, _, _ = own_between(said)
+    bottom.up([Packet(b""), Packet(b"", proto=202)])
+    assert said == ["bottom up 2", "first up 2", "second up 2", "top up 2"]
+    said.clear()
+    bottom.up([Packet(b"", proto=201)])
+    assert said == ["bottom up 1", "first up 1", "top up 1"]
+
+
+def test_a_layer_may_take_all_packets_for_a_while_and_only_its_own_from_then_on() -> None:
+    said: list[str] = []
+    bottom, middle, top = Both("bottom", said), Both("middle", said), Both("top", said)
+    middle.id = 201  # type: ignore[misc]
+    stack = stack_of(bottom, middle, top)
+    bottom.up([Packet(b"")])
+    stack.only_own_from_now(middle)
+    bottom.up([Packet(b"")])
+    bottom.up([Packet(b"", proto=201)])
+    assert said == [
+        *(f"{name} up 1" for name in ("bottom", "middle", "top", "bottom", "top", "bottom", "middle", "top"))
+    ]
+
+
 def test_packets_that_leave_a_stack_at_either_end_are_gone() -> None:
     layer = Both("only", [])
     stack_of(layer)

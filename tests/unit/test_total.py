@@ -136,6 +136,23 @@ def test_a_member_delivers_its_own_bundles_at_their_places_too() -> None:
     assert taken(s) == "1:b1 2:c1"
 
 
+def test_a_member_that_gives_out_no_places_gets_its_own_bundles_with_their_record() -> None:
+    s = sequencer(local=B)
+    s.send("one")
+    s.run(0.01)
+    assert "total.waits_for_record" not in s.stack.rules  # it has not come up yet
+    s.up(record(A, 1, (1, 1, 1)))
+    assert taken(s) == "1:b1"
+
+
+def test_a_member_that_gives_out_the_places_from_now_on_gets_what_it_has_sent_before() -> None:
+    s = sequencer(local=B)
+    s.send("one")
+    install(s, WITHOUT_A)
+    s.run(0)
+    assert taken(s) == "1:b1"
+
+
 def test_a_record_orders_ranges() -> None:
     s = member(B)
     s.up(*bundles(B, 4, 6), *bundles(C, 9, 12))

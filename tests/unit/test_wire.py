@@ -73,6 +73,36 @@ SAMPLE = Everything(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """In one step, as nothing in it has a length of its own."""
+
+    position: int
+    ask: bool
+    share: float
+
+
+NUMBERS = Codec({1: Numbers})
+
+
+@given(st.builds(Numbers, U64, st.booleans(), st.floats(allow_nan=False)))
+def test_a_record_of_numbers_is_read_back_and_nothing_else_is_taken_for_one(numbers: Numbers) -> None:
+    data = NUMBERS.encode(numbers)
+    found = NUMBERS.decode(data)
+    assert (found, type(found.ask)) == (numbers, bool)
+    neither = bytearray(data)
+    neither[9] = 2  # the flag
+    for wrong in (bytes(neither), data[:-1], data + b"\0"):
+        with pytest.raises(WireError):
+            NUMBERS.decode(wrong)
+
+
+def test_numbers_that_do_not_fit_are_not_sent() -> None:
+    for number in (-1, 2**64):
+        with pytest.raises(struct.error):
+            NUMBERS.encode(Numbers(number, False, 0.0))
+
+
 @given(EVERYTHING)
 def test_what_is_encoded_is_decoded_to_the_same(message: Everything) -> None:
     assert CODEC.decode(CODEC.encode(message)) == message

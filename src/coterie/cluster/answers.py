@@ -80,16 +80,23 @@ class Answers:
 
     def look(self) -> None:
         """Something has changed: let out what may go."""
-        deliveries, answers, of_all = self._deliveries, self._answers, self._of_all
-        if not (deliveries or answers or of_all or self._silenced) or not self.may_speak():
+        deliveries, answers, of_all, commit = self._deliveries, self._answers, self._of_all, self._commit
+        if not (
+            (deliveries and deliveries[0].place <= commit.held)
+            or (answers and answers[0].place <= commit.held and answers[0].event <= commit.on_disk)
+            or (of_all and self._is_known(of_all[0]))
+            or self._silenced
+        ):
+            return
+        if not self.may_speak():
             return
         if self._silenced:
             silenced, self._silenced = self._silenced, {}
             for call in silenced.values():
                 _let_out(call)
-        while deliveries and deliveries[0].place <= self._commit.held:
+        while deliveries and deliveries[0].place <= commit.held:
             _let_out(deliveries.popleft().call)
-        while answers and answers[0].place <= self._commit.held and answers[0].event <= self._commit.on_disk:
+        while answers and answers[0].place <= commit.held and answers[0].event <= commit.on_disk:
             _let_out(answers.popleft().call)
         while of_all and self._is_known(of_all[0]):
             _let_out(of_all.popleft().call)

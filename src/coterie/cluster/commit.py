@@ -8,6 +8,7 @@ counts events of a log that nobody else has: it is void.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from coterie.cluster.chain import UNKNOWN, Link
@@ -30,8 +31,9 @@ START = Place(0, 0)
 _NOWHERE = Link(Progress(), UNKNOWN)
 
 
+@lru_cache(1024)
 def name_of(began: Progress) -> int:
-    """Of the life that began there."""
+    """Of the life that began there. Each report names one."""
     return _NAMED | (began.epoch & 0x7F_FFFF) << 40 | began.index & 0xFF_FFFF_FFFF
 
 
@@ -45,19 +47,15 @@ class Reports:
     """How far each broker has come: the last event that it has named."""
 
     def __init__(self) -> None:
-        self._upto: dict[Address, int] = {}
+        self.upto: dict[Address, int] = {}
         self.links: dict[Address, Link] = {}
         """Of the same events: their places, and the chains there."""
         self._lost_in: dict[str, int] = {}
         """By name: in which epoch a broker was lost last."""
 
-    @property
-    def upto(self) -> Mapping[Address, int]:
-        return self._upto
-
     def begin(self, us: Address) -> None:
         """This broker comes into step: what it heard before is of no use."""
-        self._upto = {us: 0}
+        self.upto = {us: 0}
         self.links.clear()
 
     def heard(self, member: Address, link: Link, life: int, present: int) -> bool:
@@ -65,15 +63,15 @@ class Reports:
         counts = life == present or not present
         if life < _NAMED:  # an epoch: whoever was lost may have had events that nobody else has, and said so before
             counts = life >= self._lost_in.get(member.name, 0)
-        news = counts and link.place.index > self._upto.get(member, 0)
+        news = counts and link.place.index > self.upto.get(member, 0)
         if news:
-            self._upto[member] = link.place.index
+            self.upto[member] = link.place.index
             self.links[member] = link
         return news
 
     def begins(self, member: Address) -> None:
         """Another life of it: what it said before is void."""
-        self._upto.pop(member, None)
+        self.upto.pop(member, None)
         self.links.pop(member, None)
 
     def lost(self, member: Address, epoch: int) -> None:
@@ -98,9 +96,11 @@ class Commit:
         """
         self.disks = Reports()
         self.applied = Reports()
+        self.explains = False
+        """There is a trace: `rests` is wanted."""
         self.rests: dict[Address, tuple[int, Link]] = {}
-        """For the trace: on whom `on_disk` rests, the lives they meant, and what they named. It outlives their reports:
-        what they had on disk is in the log that we follow, also when some of them are lost before we may say so."""
+        """On whom `on_disk` rests, the lives they meant, and what they named. It outlives their reports: what they had
+        on disk is in the log that we follow, also when some of them are lost before we may say so."""
 
     def clear(self) -> None:
         """What others have said may be of a log that this broker will not follow."""
@@ -132,8 +132,10 @@ class Commit:
         upto = self.disks.upto
         by_name = {member.name: index for member, index in upto.items() if member in in_step}
         found = int(reached(voters, by_name))
-        if found >= self.on_disk:
-            self.on_disk = found
+        if found < self.on_disk:
+            return
+        self.on_disk = found
+        if self.explains:
             said = (member for member, index in upto.items() if index >= found and member in in_step)
             links = self.disks.links
             self.rests = {member: (life_of(lives, member), links.get(member, _NOWHERE)) for member in said}

@@ -48,7 +48,8 @@ class LogTime:
     def reach(self, time: float | None) -> float:
         """The log has come to an event with that time, or to one that does not know it (None): what it is there."""
         assert self.last is not None
-        now, last = self.now(), self.last + _LEAST
+        clock, last = self._runtime.now(), self.last + _LEAST
+        now = self.last + (clock - self._since)
         self.last = max(time, last) if time is not None and isfinite(time) else last
-        self._since = self._runtime.now() - max(0.0, now - self.last)  # our clock does not go back either
+        self._since = clock - max(0.0, now - self.last)  # our clock does not go back either
         return self.last

@@ -104,6 +104,7 @@ class Member(Receiver):
         self.applier = Applier(broker, self.local_queues, owners)
         self.traced = None
         if runtime.trace.on:
+            replica.commit.explains = True
             self.traced = ClusterTrace(runtime.trace, replica, broker, self.applier, self.voids, self._when_held)
         self.messages = PeerMessages(runtime, replica, channel)
         self.outbox = Outbox(
@@ -197,20 +198,23 @@ class Member(Receiver):
     # Receiving.
 
     def receive(self, batch: list[Delivery]) -> None:
-        if not self.replica.state.ended:
-            self._or_leave(partial(self._receive, batch))
-
-    def _or_leave(self, step: Callable[[], None]) -> None:
-        """What is raised here follows from no event, but from this process or its disk: it cannot follow the log."""
+        if self.replica.state.ended:
+            return
         try:
-            step()
+            if len(batch) == 1 and self.messages.is_report(batch[0]):
+                self._hear(batch[0])
+                self.answers.look()
+            else:
+                self._receive(batch)
         except Exception as error:
-            log.error(
-                "this broker cannot follow the log any more, and leaves the cluster", error=traceback.format_exc()
-            )
-            if self.traced is not None:
-                self.traced.leaves(error)
-            self._runtime.call_soon(self._fail)
+            self._cannot_follow(error)
+
+    def _cannot_follow(self, error: Exception) -> None:
+        """What was raised follows from no event, but from this process or its disk: it leaves the cluster."""
+        log.error("this broker cannot follow the log any more, and leaves the cluster", error=traceback.format_exc())
+        if self.traced is not None:
+            self.traced.leaves(error)
+        self._runtime.call_soon(self._fail)
 
     def _fail(self) -> None:
         self.channel.stack.stop()
@@ -227,8 +231,7 @@ class Member(Receiver):
                     for message in delivery.messages:
                         self._ordered(delivery.sender, message)
                 else:
-                    for message in delivery.messages:
-                        self.messages.heard(delivery.sender, message)
+                    self._hear(delivery)
         finally:  # also if it cannot follow any further: what is stored and how far it has come belong together
             if replica.progress != progress and store.written() != before and replica.serves:
                 self._save_record()
@@ -244,6 +247,11 @@ class Member(Receiver):
         self.answers.look()
         self.outbox.drain()
         self.proposer.came_back()
+
+    def _hear(self, delivery: Delivery) -> None:
+        """What another broker says to this one alone."""
+        for message in delivery.messages:
+            self.messages.heard(delivery.sender, message)
 
     def _ordered(self, sender: Address, data: memoryview) -> None:
         head = self._head(sender, data)
@@ -309,7 +317,7 @@ class Member(Receiver):
     # Views.
 
     def held(self, view: ViewId, position: int, everyone: bool) -> None:
-        if view == self.channel.view.id:
+        if view == self.channel.stack.view.id:
             self._carry_out(self.replica.held(position))
 
     def order_ends(self) -> None:
@@ -318,7 +326,10 @@ class Member(Receiver):
 
     def view_accepted(self, view: View) -> None:
         if not self.replica.state.ended:
-            self._or_leave(partial(self._view_accepted, view))
+            try:
+                self._view_accepted(view)
+            except Exception as error:
+                self._cannot_follow(error)
 
     def _view_accepted(self, view: View) -> None:
         goes_on = self.replica.goes_on(view)
@@ -387,6 +398,9 @@ class Member(Receiver):
 
     def _carry_out(self, found: Ready) -> None:
         """What is applied and kept is one unit in the store; what is said about it comes after that."""
+        if len(found) == 1 and isinstance(found[0], ready.LetOut):  # what most inputs come to
+            self.answers.look()
+            return
         kept = 0
         while kept < len(found) and isinstance(found[kept], (ready.Apply, ready.Persist)):
             kept += 1

@@ -21,7 +21,7 @@ from coterie.logs import Log
 if TYPE_CHECKING:
     from coterie.cluster.chain import Link
     from coterie.cluster.standing import Standing
-    from coterie.group.channel import Channel
+    from coterie.group.channel import Channel, Delivery
     from coterie.group.members import Address
     from coterie.runtime.base import Runtime
 
@@ -31,6 +31,7 @@ _SHORT = struct.Struct(">BQQ")
 """What, a number, and of a report the life that it is of."""
 _AT = struct.Struct(">QQQ17s")
 """The life that a report is of, epoch, index, and the chain there."""
+_AT_SIZE = 1 + _AT.size
 Short = Callable[["Address", int, int], None]
 """Takes who has said it, the number, and the life."""
 Long = Callable[["Address", memoryview], None]
@@ -108,6 +109,11 @@ class PeerMessages:
         self.send(member, bytes((REFUSED,)) + encode_json(told))
 
     # Hearing.
+
+    def is_report(self, delivery: Delivery) -> bool:
+        """Whether it says how far a broker has come, and no more: neither the log nor the store is touched by that."""
+        first = delivery.messages[0] if len(delivery.messages) == 1 else b""
+        return not delivery.multicast and len(first) == _AT_SIZE and first[0] in (DISK_AT, APPLIED_AT)
 
     def heard(self, sender: Address, data: memoryview) -> None:
         """What cannot be read is nobody's trouble but its sender's."""

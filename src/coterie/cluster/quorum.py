@@ -20,5 +20,5 @@ def majority(voters: Collection[str], present: Collection[str]) -> bool:
 
 def reached(voters: Collection[str], reports: Mapping[str, float], nothing: float = 0) -> float:
     """The greatest value that each of a majority has reached or passed; `nothing` without voters."""
-    found = sorted((reports.get(name, nothing) for name in voters), reverse=True)
-    return found[needed(voters) - 1] if found else nothing
+    found = sorted([reports.get(name, nothing) for name in voters])
+    return found[-needed(voters)] if found else nothing

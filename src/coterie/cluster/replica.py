@@ -33,6 +33,7 @@ from coterie.logs import Log
 from coterie.runtime.base import Buffer
 
 log = Log(__name__)
+_LET_OUT = ready.LetOut()
 CHANGED = "the voters have changed meanwhile"
 """Why a change of the voters is void, and may be tried again."""
 
@@ -109,8 +110,8 @@ class Replica(Standing):
 
     def _reported(self, member: Address, of_disk: bool, there: Link, life: int) -> Ready:
         """It counts if what that broker has made of the log is what this one has."""
-        ours = member == self.us
-        if not ours and not self._is_comparable(member, there, life):
+        ours, present = member == self.us, self.life(member)
+        if not ours and not self._is_comparable(member, there, life, present):
             return []
         if there.chain and not ours:
             found = self.divergence.compare(member, of_disk, there, life)
@@ -119,16 +120,15 @@ class Replica(Standing):
             if found is not Found.SAME:
                 return []
         reports = self.commit.disks if of_disk else self.commit.applied
-        if not reports.heard(member, there, life, self.life(member)):
+        if not reports.heard(member, there, life, present):
             return []
         return self.count_disks() if of_disk else self.count_applied()
 
-    def _is_comparable(self, member: Address, there: Link, life: int) -> bool:
+    def _is_comparable(self, member: Address, there: Link, life: int, present: int) -> bool:
         """It is of the present life of somebody who serves with us, and says what our version must say."""
         if not self.serves or not self.serves_with(member):
             return False
         if there.chain:
-            present = self.life(member)
             return life == present or not present
         return not chain.covers_effects(self.chain)
 
@@ -142,16 +142,16 @@ class Replica(Standing):
     def count_disks(self) -> Ready:
         """By the voters as they are now."""
         self.commit.count_disks(self.voters, self.in_step, self.lives)
-        return [ready.LetOut()]
+        return [_LET_OUT]
 
     def count_applied(self) -> Ready:
         self.commit.count_applied((member for member in self.servants if member != self.us), self.progress.index)
-        return [ready.LetOut()]
+        return [_LET_OUT]
 
     def held(self, position: int) -> Ready:
         """A majority of the voters holds the log of this view up to there."""
         self.commit.held = max(self.commit.held, Place(self.place.view, position))
-        return [ready.LetOut()]
+        return [_LET_OUT]
 
     # Brokers that have made another state of the log.
 
@@ -175,7 +175,7 @@ class Replica(Standing):
         if self.divergence.claim(place, sender, there.chain) and sender != self.us and self.serves:
             found.append(self._claim(place))
         wrong = self.divergence.judge(place, self.voters, self.in_step, self.servants)
-        return found + (self._wrong(wrong, place, sender, written) if wrong else [ready.LetOut()])
+        return found + (self._wrong(wrong, place, sender, written) if wrong else [_LET_OUT])
 
     def _wrong(self, wrong: list[Address], place: Progress, sender: Address, written: int) -> Ready:
         """These have made another state than those who are right: they serve no more, and are updated. There may be no

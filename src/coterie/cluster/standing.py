@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from coterie.cluster import chain
-from coterie.cluster.commit import START, Commit, life_of
+from coterie.cluster.commit import START, Commit, name_of
 from coterie.cluster.divergence import Divergence
 from coterie.cluster.membership import NOTHING, Content, Era, Progress, Status, why_not_forget
 from coterie.cluster.quorum import needed
@@ -133,7 +133,8 @@ class Standing:
 
     def life(self, member: Address | None = None) -> int:
         """The present one, of this broker or another, as reports name it; 0: it is not known where that began."""
-        return life_of(self.lives, self.us if member is None else member)
+        began = self.lives.get(member or self.us)
+        return 0 if began is None else name_of(began)
 
     @property
     def voters_in_step(self) -> list[Address]:

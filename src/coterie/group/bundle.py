@@ -14,10 +14,14 @@ from coterie.group.packet import APP, TRAIN, Packet
 from coterie.runtime.base import Buffer
 
 OFFSET_SIZE = 4
+_ONE = struct.Struct("<2I")
+"""The table of one message."""
 
 
 def join(messages: Sequence[Buffer]) -> bytes:
     """Gather messages into the body of one bundle: the one copy on the way out."""
+    if len(messages) == 1:
+        return b"".join((_ONE.pack(_ONE.size, _ONE.size + len(messages[0])), messages[0]))
     table = (len(messages) + 1) * OFFSET_SIZE
     offsets = accumulate(map(len, messages), initial=table)
     return b"".join((struct.pack(f"<{len(messages) + 1}I", *offsets), *messages))
@@ -26,6 +30,8 @@ def join(messages: Sequence[Buffer]) -> bytes:
 def split(body: Buffer) -> list[memoryview]:
     """The messages of a body, as slices of it. Raises WireError if its table of offsets makes no sense."""
     view = memoryview(body)
+    if len(view) >= _ONE.size and _ONE.unpack_from(view) == (_ONE.size, len(view)):
+        return [view[_ONE.size :]]
     try:
         (table,) = struct.unpack_from("<I", view)
         offsets = struct.unpack_from(f"<{table // OFFSET_SIZE}I", view)

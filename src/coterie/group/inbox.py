@@ -96,8 +96,10 @@ class Inbox(Protocol):
     # In their order: batches, views, snapshots, states.
 
     def up(self, batch: list[Packet]) -> None:
-        if any(packet.proto != APP for packet in batch):
-            batch = self._ours(batch)
+        for packet in batch:
+            if packet.proto != APP:
+                batch = self._ours(batch)
+                break
         if self.stack.trace.on:
             for packet in batch:
                 for part in packet.parts or (packet,):
@@ -126,13 +128,17 @@ class Inbox(Protocol):
         )  # fmt: skip
 
     def up_event(self, event: Event) -> None:
+        if isinstance(event, Held):  # by far the most frequent
+            if self._busy or self._waiting:
+                self._held(event)
+            else:
+                self._tell_held(event.view, event.position, event.everyone)
+            return
         match event:
             case ViewChange(view):
                 self._in_turn(view)
             case Writable():
                 self._writable()
-            case Held():
-                self._held(event)
             case Block(done):
                 self._blocking.block(self.runtime, self.stack.local, done)
             case Unblock():

@@ -160,26 +160,37 @@ class Sending:
         """The turn is over, or there is credit again: whatever was gathered goes out, if there is credit for it."""
         self._flush_comes = False
         for box in (self._all, *self._to.values()):
-            self._send_ready(box)
-            if box.messages and not box.ready and (self._flow is None or self._flow.ready(box.dest)):
-                box.cut()
+            if box.ready or self._writers:
                 self._send_ready(box)
+            if box.messages and not box.ready and (self._flow is None or self._flow.ready(box.dest)):
+                messages, box.messages, box.gathered = box.messages, [], 0
+                self._send_bundle(box, messages)
+        if self._pushed is not None:
+            self._tell_pushed()
 
     def _send_ready(self, box: Outbox) -> None:
         flow, dest = self._flow, box.dest
-        carrier = MCAST if dest is None else UCAST
         burst = len(box.ready) > 1
         if burst:
             self._transport.cork()
         while box.ready and (flow is None or flow.ready(dest)):
             messages, size = box.ready.popleft()
             box.waiting -= size
-            box.gone += 1
-            self._send_down(Packet(bundle.join(messages), dest, APP, carrier))
+            self._send_bundle(box, messages)
         if burst:
             self._transport.uncork()
         if self._writers:
             self._wake_writers()
+        if self._pushed is not None:
+            self._tell_pushed()
+
+    def _send_bundle(self, box: Outbox, messages: list[Buffer]) -> None:
+        box.gone += 1
+        dest = box.dest
+        self._send_down(Packet(bundle.join(messages), dest, APP, MCAST if dest is None else UCAST))
+
+    def _tell_pushed(self) -> None:
+        """What a flush waits for may have gone down."""
         if self._pushed is not None and self._pushed[0] <= self._all.gone:
             self.runtime.call_soon(self._pushed[1])
             self._pushed = None

@@ -38,6 +38,8 @@ class Protocol:
     """Roles that must be filled further down for this layer to work."""
     role: ClassVar[str] = ""
     """What it is in a stack (transport, discovery, ...); at most one layer fills a role. Empty: stands anywhere."""
+    only_own: bool = False
+    """Of packets that come up it takes its own messages, and cares about no others: batches without any pass it by."""
     codec: ClassVar[Codec] = Codec({})
     rules: ClassVar[dict[str, str]] = {}
     """The rules of its design document, name to sentence; `self.rule(name)` counts that one was exercised."""
@@ -46,6 +48,8 @@ class Protocol:
     stack: Stack
     pass_down: Callable[[Packet], None]
     pass_up: Callable[[list[Packet]], None]
+    listener: Protocol
+    """The next layer above that overrides `up_event`."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
@@ -79,7 +83,7 @@ class Protocol:
 
     def up_event(self, event: Event) -> None:
         """An event from below. An override passes on what others may want to know: `super().up_event(event)`."""
-        self.stack.above(self).up_event(event)
+        self.listener.up_event(event)
 
     # What most layers need.
 

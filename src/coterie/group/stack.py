@@ -7,7 +7,7 @@ A stack is data: `[("TCP", {...}), ("NAKACK", {}), ...]` bottom first, or the sa
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -94,11 +94,23 @@ class Stack:
         self.running = False
         self._layers: list[Protocol] = [*protocols, top]
         self._index = {layer: i for i, layer in enumerate(self._layers)}
+        self.top = top
+        """The application's end."""
         for i, layer in enumerate(self._layers):
             layer.pass_down = self._first_down(i - 1)
             layer.pass_up = self._first_up(i + 1)
+            layer.listener = self._first_to_hear(i + 1)
         for layer in self._layers:
             layer.attach(self)
+
+    def only_own_from_now(self, layer: Protocol) -> None:
+        """The layer has taken all packets until now."""
+        layer.only_own = True
+        for i in reversed(range(self._index[layer])):
+            below = self._layers[i]
+            below.pass_up = self._first_up(i + 1)
+            if type(below).up is not Protocol.up and not below.only_own:
+                break
 
     def _first_down(self, index: int) -> Any:
         for layer in reversed(self._layers[: index + 1]):
@@ -107,10 +119,20 @@ class Stack:
         return _nowhere
 
     def _first_up(self, index: int) -> Any:
+        passed: list[Protocol] = []
         for layer in self._layers[index:]:
-            if type(layer).up is not Protocol.up:
-                return layer.up
-        return _nowhere
+            if type(layer).up is Protocol.up:
+                continue
+            if not layer.only_own:
+                return _Past(passed, layer.up).up if passed else layer.up
+            passed.append(layer)
+        return _Past(passed, _nowhere).up if passed else _nowhere
+
+    def _first_to_hear(self, index: int) -> Protocol:
+        for layer in self._layers[index:]:
+            if type(layer).up_event is not Protocol.up_event:
+                return layer
+        return _END
 
     def start(self) -> None:
         self.running = True
@@ -158,6 +180,25 @@ class Stack:
     def stats(self) -> dict[str, dict[str, int]]:
         """Every layer's counters, by its name."""
         return {layer.name: dict(layer.stats) for layer in self._layers if layer.stats}
+
+
+class _Past:
+    """The way past layers that take nothing but their own messages: of most batches they are not told."""
+
+    __slots__ = ("_ids", "_next", "_through")
+
+    def __init__(self, passed: Sequence[Protocol], next_up: Callable[[list[Packet]], None]) -> None:
+        self._ids = frozenset(layer.id for layer in passed)
+        self._through = passed[0].up
+        self._next = next_up
+
+    def up(self, batch: list[Packet]) -> None:
+        ids = self._ids
+        for packet in batch:
+            if packet.proto in ids:
+                self._through(batch)
+                return
+        self._next(batch)
 
 
 class _End(Protocol):

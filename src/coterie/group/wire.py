@@ -17,9 +17,10 @@ from __future__ import annotations
 import struct
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from coterie.errors import WireError
@@ -32,6 +33,7 @@ Decode = Callable[[memoryview, int], tuple[Any, int]]
 _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
 _F64 = struct.Struct("<d")
+_NUMBERS = {int: "Q", float: "d", bool: "B"}
 
 
 class Codec:
@@ -73,9 +75,9 @@ def _compile(kind: Any) -> tuple[Encode, Decode]:
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
         return _many(*_compile(args[0]), tuple)
     if origin is tuple:
-        return _record(lambda *values: values, [_compile(arg) for arg in args], lambda value: value)
+        return _record(_as_they_are, args, _themselves)
     if origin is dict:
-        pair = _record(lambda *values: values, [_compile(arg) for arg in args], lambda value: value)
+        pair = _record(_as_they_are, args, _themselves)
         encode, decode = _many(*pair, dict)
         return (lambda value, out: encode(tuple(value.items()), out)), decode
     if origin in (typing.Union, types.UnionType) and len(args) == 2 and args[1] is type(None):
@@ -84,16 +86,26 @@ def _compile(kind: Any) -> tuple[Encode, Decode]:
         hints = typing.get_type_hints(kind)
         names = [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
 
-        def values_of(value: object) -> list[object]:
-            return [getattr(value, name) for name in names]
-
-        return _record(kind, [_compile(hints[name]) for name in names], values_of)
+        if len(names) > 1:
+            return _record(kind, [hints[name] for name in names], attrgetter(*names))
+        return _record(kind, [hints[name] for name in names], lambda value: [getattr(value, name) for name in names])
     raise TypeError(f"no wire form for {kind!r}")
 
 
+def _as_they_are(*values: object) -> tuple[object, ...]:
+    return values
+
+
+def _themselves(value: Sequence[object]) -> Sequence[object]:
+    return value
+
+
 def _record(
-    make: Callable[..., Any], parts: list[tuple[Encode, Decode]], values_of: Callable[[Any], Any]
+    make: Callable[..., Any], kinds: Sequence[Any], values_of: Callable[[Any], Sequence[Any]]
 ) -> tuple[Encode, Decode]:
+    if kinds and all(kind in _NUMBERS for kind in kinds):
+        return _numbers(make, kinds, values_of)
+    parts = [_compile(kind) for kind in kinds]
     encoders = [encode for encode, _ in parts]
     decoders = [decode for _, decode in parts]
 
@@ -109,6 +121,29 @@ def _record(
         return make(*values), at
 
     return encode_record, decode_record
+
+
+def _numbers(
+    make: Callable[..., Any], kinds: Sequence[Any], values_of: Callable[[Any], Sequence[Any]]
+) -> tuple[Encode, Decode]:
+    """A record of nothing but numbers and flags, as most messages about every bundle are: in one step."""
+    form = struct.Struct("<" + "".join(_NUMBERS[kind] for kind in kinds))
+    pack, unpack_from, size = form.pack, form.unpack_from, form.size
+    flags = [at for at, kind in enumerate(kinds) if kind is bool]
+
+    def encode_numbers(value: Any, out: list[bytes]) -> None:
+        values = values_of(value)
+        if flags:
+            values = [bool(each) if at in flags else each for at, each in enumerate(values)]
+        out.append(pack(*values))
+
+    def decode_numbers(view: memoryview, at: int) -> tuple[Any, int]:
+        values: Sequence[Any] = unpack_from(view, at)
+        if flags:
+            values = [_as_flag(each) if at in flags else each for at, each in enumerate(values)]
+        return make(*values), at + size
+
+    return encode_numbers, decode_numbers
 
 
 def _many(encode: Encode, decode: Decode, make: Callable[[list[Any]], Any]) -> tuple[Encode, Decode]:
@@ -146,7 +181,10 @@ def _optional(encode: Encode, decode: Decode) -> tuple[Encode, Decode]:
 
 
 def _flag(view: memoryview, at: int) -> bool:
-    value = view[at]
+    return _as_flag(view[at])
+
+
+def _as_flag(value: int) -> bool:
     if value > 1:
         raise WireError("a flag that is neither 0 nor 1")
     return bool(value)

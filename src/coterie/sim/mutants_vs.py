@@ -99,8 +99,9 @@ VS_MUTATIONS: tuple[Mutation, ...] = (
         property="G4",
         what="now and then a sender does not deliver its own multicast",
         module="coterie.group.protocols.nakack",
-        old="            self.own.window.take(out)",
-        new="            self.own.window.take(out); out = out[: None if self.sent % 7 else -1]",
+        old="        if not self.frozen:\n            self.own.window.take(out)",
+        new="        if not self.frozen:\n            self.own.window.take(out)\n"
+        "            out = out[: None if self.sent % 7 else -1]",
     ),
     Mutation(
         name="flush2-no-gate",

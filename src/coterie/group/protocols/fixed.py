@@ -74,6 +74,7 @@ class Fixed(Protocol):
     id = 19
     role = "membership"
     needs_below = ("reliable multicast",)
+    only_own = True
     Settings = FixedSettings
     codec = Codec({1: Welcome, 2: Joined, 3: Bye})
     rules = {

@@ -52,12 +52,12 @@ class FlowSettings:
 class Ledger:
     """One outgoing stream: what was sent and not yet taken by everybody it was for."""
 
-    __slots__ = ("_outstanding", "_taken_bytes", "marks", "queue", "sent", "window")
+    __slots__ = ("_outstanding", "marks", "queue", "sent", "taken_bytes", "window")
 
     def __init__(self, window: int, receivers: tuple[Address, ...], upto: tuple[int, int]) -> None:
         self.window = window
         self.sent = 0
-        self._taken_bytes = 0
+        self.taken_bytes = 0
         """Bytes that the slowest receiver has taken."""
         self._outstanding: deque[tuple[Packet, int]] = deque()
         """Bundles not taken by all, each with the bytes sent up to and including it. Numbers are read from the packet
@@ -68,7 +68,7 @@ class Ledger:
 
     @property
     def open(self) -> bool:
-        return self.sent - self._taken_bytes < self.window
+        return self.sent - self.taken_bytes < self.window
 
     def spend(self, packet: Packet) -> None:
         self.sent += len(packet.body)
@@ -82,7 +82,7 @@ class Ledger:
             packet, sent = outstanding[0]
             if not packet.seqno or (packet.conn, packet.seqno) > slowest:
                 break
-            self._taken_bytes = sent
+            self.taken_bytes = sent
             outstanding.popleft()
 
 
@@ -93,7 +93,7 @@ UNLIMITED = 2**63
 class Account:
     """One incoming stream: what our application has taken of it."""
 
-    __slots__ = ("_early", "conn", "seqno", "unreported", "waiting")
+    __slots__ = ("conn", "early", "seqno", "unreported", "waiting")
 
     def __init__(self) -> None:
         self.conn = 0
@@ -103,18 +103,18 @@ class Account:
         """Bytes taken since that was last told."""
         self.waiting: deque[Packet] = deque()
         """Bundles that went up and were not taken yet, in order."""
-        self._early: set[Packet] = set()
+        self.early: set[Packet] = set()
         """Those of them that were taken before their turn: parts of trains, while the application is at work."""
 
     def take(self, packet: Packet) -> None:
         """A bundle was taken. Credit is for what is taken without a hole: a slow application must slow its senders."""
-        waiting = self.waiting
+        waiting, early = self.waiting, self.early
         if not waiting or waiting[0] is not packet:
-            self._early.add(packet)
+            early.add(packet)
             return
         self._settle(waiting.popleft())
-        while self._early and waiting and waiting[0] in self._early:
-            self._early.remove(waiting[0])
+        while early and waiting and waiting[0] in early:
+            early.remove(waiting[0])
             self._settle(waiting.popleft())
 
     def _settle(self, packet: Packet) -> None:
@@ -171,10 +171,12 @@ class Flow(Protocol):
 
     def _may_go(self, ledger: Ledger) -> bool:
         """Credit, then the window, then the gate: what waits at the gate lacks nothing else."""
+        if ledger.sent - ledger.taken_bytes >= ledger.window:
+            return False
         if ledger is not self._all:
-            return ledger.open
+            return True
         gate = self._gate
-        return ledger.open and not self._nakack.full and not (gate is not None and gate.shut and gate.holds_back())
+        return not self._nakack.full and not (gate is not None and gate.shut and gate.holds_back())
 
     def _wait(self) -> None:
         if self._timer is None:

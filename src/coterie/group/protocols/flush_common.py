@@ -237,6 +237,7 @@ class Flushing(FlushProtocol):
         super().up_event(event)
         self.gate.tell_blocked()
         if not before:
+            self.stack.only_own_from_now(self)
             self.gate.first_view()
             early, self._early = self._early, []
             self._pass_up_early(early)

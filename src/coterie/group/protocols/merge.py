@@ -53,6 +53,7 @@ class Merge(Protocol):
     id = MERGE_ID
     role = "merge probe"
     needs_below = ("transport",)
+    only_own = True
     Settings = MergeSettings
     codec = Codec({1: Info})
     rules = {

@@ -68,6 +68,8 @@ class Nakack(Protocol):
         self.sent = 0
         """Highest number stamped here."""
         self._own_turn_comes = False
+        self._own_may_wait = False
+        """Nobody above can use our own bundles before something of another member has come."""
         self._buried: dict[Address, int] = {}
         """Per member that left long ago and may come back: the highest number delivered."""
         self.in_train = False
@@ -124,7 +126,7 @@ class Nakack(Protocol):
             self.in_train = not packet.flags & TRAIN_END
             if self._after_train and not self.in_train:
                 self.runtime.call_soon(self._train_ended)
-        if not self._own_turn_comes:
+        if not self._own_turn_comes and not self._own_may_wait:
             self._own_turn_comes = True
             self.runtime.call_soon(self._deliver_own)
         if self._highest_timer is None:
@@ -143,6 +145,13 @@ class Nakack(Protocol):
         for call in waiting:
             self.between_trains(call)
 
+    def own_may_wait(self, may: bool) -> None:
+        """Total order: what others give a place to need not be delivered here in a turn of its own, but with theirs."""
+        self._own_may_wait = may
+        if not may and self.own.window.delivered < self.sent and not self._own_turn_comes:
+            self._own_turn_comes = True
+            self.runtime.call_soon(self._deliver_own)
+
     def _deliver_own(self) -> None:
         out: list[Packet] = []
         self._own_turn_comes = False
@@ -155,6 +164,8 @@ class Nakack(Protocol):
 
     def up(self, batch: list[Packet]) -> None:
         out: list[Packet] = []
+        if self._own_may_wait and not self.frozen and self.own.window.delivered < self.sent:
+            self.own.window.take(out)
         streams, tag = self.streams, self.stack.view.tag if self.synchronous else None
         for packet in batch:
             if packet.carrier == MCAST:
@@ -190,7 +201,9 @@ class Nakack(Protocol):
             else:
                 out.append(packet)
         if out:
-            self._hand_up(out)
+            if self.stack.trace.on:
+                self._trace_delivery(out)
+            self.pass_up(out)
         if self._at_cut is not None:
             self._look_at_cut()
 
@@ -206,13 +219,16 @@ class Nakack(Protocol):
 
     def _hand_up(self, out: list[Packet]) -> None:
         if self.stack.trace.on:
-            for packet in out:
-                if packet.carrier == MCAST and packet.proto != APP:
-                    self.stack.trace.emit(
-                        "deliver", view=self.stack.view.id, sender=packet.sender, first=packet.seqno,
-                        last=packet.seqno, count=1, sum=zlib.crc32(packet.body), app=False,
-                    )  # fmt: skip
+            self._trace_delivery(out)
         self.pass_up(out)
+
+    def _trace_delivery(self, out: list[Packet]) -> None:
+        for packet in out:
+            if packet.carrier == MCAST and packet.proto != APP:
+                self.stack.trace.emit(
+                    "deliver", view=self.stack.view.id, sender=packet.sender, first=packet.seqno,
+                    last=packet.seqno, count=1, sum=zlib.crc32(packet.body), app=False,
+                )  # fmt: skip
 
     def _handle(self, packet: Packet) -> None:
         match self.decode(packet):

@@ -102,6 +102,7 @@ class State(Protocol):
     id = 23
     role = "state transfer"
     needs_below = ("membership",)
+    only_own = True
     Settings = StateSettings
     codec = CODEC
     rules = {
@@ -122,9 +123,7 @@ class State(Protocol):
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
         self._nakack = stack.find(Nakack)
-        self._ordered = stack.has(Total)
-        self._position = 0
-        """The last one of the total order that went up in this view."""
+        self._total = stack.find(Total) if stack.has(Total) else None
         self.suspects: dict[Address, None] = {}
         self.flush: FlushProtocol | None = None
         self._fetch: Fetch | None = None
@@ -194,8 +193,8 @@ class State(Protocol):
     def point(self) -> Point:
         """How much has been delivered here."""
         delivered = self._nakack.delivered()
-        view = self.stack.view
-        return Point(view.tag, {member: delivered.get(member, 0) for member in view.members}, self._position)
+        view, position = self.stack.view, 0 if self._total is None else self._total.delivered
+        return Point(view.tag, {member: delivered.get(member, 0) for member in view.members}, position)
 
     def next_id(self) -> int:
         self._fetches += 1
@@ -209,7 +208,6 @@ class State(Protocol):
                         self._serve(joiner, view.tag)  # first: what is delivered in the view is not in the state
                 elif self.stack.local in states:
                     self._join(view, states, provider)
-                self._position = 0
                 super().up_event(event)
                 self._view_changed(view)
                 return
@@ -248,8 +246,6 @@ class State(Protocol):
     # Messages.
 
     def up(self, batch: list[Packet]) -> None:
-        if self._ordered:
-            self._position = next((packet.pos for packet in reversed(batch) if packet.pos), self._position)
         for packet in self.pass_up_others(batch):
             self._handle(packet.sender, self.decode(packet))
 

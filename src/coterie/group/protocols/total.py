@@ -18,6 +18,7 @@ from coterie.group.events import Event, OrderEnds, ViewChange, ViewEnding
 from coterie.group.members import Address, View
 from coterie.group.packet import APP, MCAST, RAW, Packet
 from coterie.group.protocol import Protocol
+from coterie.group.protocols.nakack import Nakack
 from coterie.group.protocols.total_held import Holding, Report
 from coterie.group.wire import Codec
 from coterie.settings import setting
@@ -111,6 +112,7 @@ class Total(Protocol):
     def attach(self, stack: Stack) -> None:
         super().attach(stack)
         self.paused = False
+        self._nakack = stack.find(Nakack) if stack.has(Nakack) else None
         self._safe = self.settings.delivery == "safe"
         self._signals = SIGNALS[self.settings.held]
         self._reports = self._safe or bool(self._signals)
@@ -139,6 +141,8 @@ class Total(Protocol):
         """We are the sequencer, and a record is due."""
         everyone = self._safe or True in self._signals
         self._holding = Holding(self, view, self.settings.report_interval, self._reports, everyone)
+        if self._nakack is not None:
+            self._nakack.own_may_wait(not self._orders)
 
     def stop(self) -> None:
         self._holding.end()
@@ -195,6 +199,11 @@ class Total(Protocol):
                 self.rule("total.resumed")
                 self._order_soon()
 
+    @property
+    def delivered(self) -> int:
+        """The last place whose bundle went up in this view."""
+        return self._position - len(self._unsafe)
+
     def promise(self) -> None:
         """What we have now is told to whoever makes the next view. It may go there without us, and without what we get
         from now on: that must not be called held, though we and others have it."""
@@ -211,7 +220,7 @@ class Total(Protocol):
 
     def up(self, batch: list[Packet]) -> None:
         out: list[Packet] = []
-        before, arrived = self._position, False
+        before, arrived, told = self._position, False, False
         for packet in batch:
             if packet.carrier == MCAST and packet.proto == APP:
                 if packet.sender == self._sequencer:
@@ -227,6 +236,7 @@ class Total(Protocol):
                     self.count("foreign")
             elif packet.proto == TOTAL_ID:
                 self._handle(packet, out)
+                told = True
             else:
                 out.append(packet)
         if arrived:
@@ -236,16 +246,22 @@ class Total(Protocol):
                 self.rule("total.promised")
             else:
                 self._holding.grown(self._position)
+        elif not told:
+            if out:
+                self.pass_up(out)
+            return
         self._hand_up(out)
 
     def _arrived(self, out: list[Packet]) -> None:
         """Bundles of others came: they may fill the first open place, or wait for one."""
         if self._ahead:
             self._walk(out)
-        if any(source.queue for source in self._sources):
-            self.rule("total.waits_for_record")
-            if self._orders:
-                self._order_soon()
+        for source in self._sources:
+            if source.queue:
+                self.rule("total.waits_for_record")
+                if self._orders:
+                    self._order_soon()
+                return
 
     def _place(self, packet: Packet, out: list[Packet]) -> None:
         """The bundle has the next place."""
@@ -318,7 +334,7 @@ class Total(Protocol):
 
     def _tell_held(self) -> None:
         if self._signals:
-            delivered = self._position - len(self._unsafe)
+            delivered = self.delivered
             for everyone in self._signals:
                 self._holding.tell(delivered, everyone)
 

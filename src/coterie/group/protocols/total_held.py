@@ -200,4 +200,5 @@ class Holding:
             named: Json = [str(m) for m in self.holders.who(position)]
             of, need = self.holders.said()
             layer.stack.trace.emit("held", view=self._view.id, pos=position, by=by, members=named, of=of, need=need)
-        layer.stack.above(layer).up_event(Held(self._view.id, position, everyone))
+        # To the application at once: nobody between has anything to do with it.
+        layer.stack.top.up_event(Held(self._view.id, position, everyone))

@@ -80,11 +80,8 @@ class AioRuntime(Runtime):
         if not self._guest:
             self.offload(_trim, lambda _: None)
 
-    def now(self) -> float:
-        return time.monotonic()
-
-    def wall(self) -> float:
-        return time.time()
+    now = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
 
     def call_soon(self, call: Callable[..., object], *args: object) -> None:
         self._loop.call_soon(call, *args)

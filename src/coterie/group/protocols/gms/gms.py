@@ -92,6 +92,7 @@ class Gms(Protocol):
     id = 9
     role = "membership"
     needs_below = ("merge probe", "failure detection", "reliable multicast", "reliable unicast")
+    only_own = True
     Settings = GmsSettings
     codec = CODEC
     rules = {
