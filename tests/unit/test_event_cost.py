@@ -14,7 +14,7 @@ SAME, APART = (0, 0), (1, 2)
 
 
 @pytest.mark.parametrize(
-    ("place", "most"), [(SAME, (540, 382, 322)), (APART, (388, 495, 424))], ids=["same broker", "different brokers"]
+    ("place", "most"), [(SAME, (572, 412, 352)), (APART, (415, 521, 453))], ids=["same broker", "different brokers"]
 )
 def test_no_broker_calls_more_functions_for_an_event_than_it_did(
     place: tuple[int, int], most: tuple[int, int, int]
