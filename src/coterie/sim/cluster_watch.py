@@ -43,7 +43,7 @@ class Watch:
         alive = {name: host.member for name, host in self._hosts.items() if host.node.alive and host.member is not None}
         serving = {name: member for name, member in alive.items() if member.replica.serves and not self._stopped(name)}
         for name, member in serving.items():
-            for what in (*self._too_much(member), *self._unknown(member, serving)):
+            for what in (*self._too_much(member, serving), *self._unknown(member, serving)):
                 found[(name, *what)] = self._since.get((name, *what), now)
         for what, since in found.items():
             if now - since > _LASTS:
@@ -58,10 +58,11 @@ class Watch:
         cut = any(self._fabric.link(a, b).blocked for other in others for a, b in ((name, other), (other, name)))
         return cut or node.process is None or node.process.owner.state == PAUSED
 
-    def _too_much(self, member: Member) -> list[tuple[str, ...]]:
-        """Of those that are in step nobody need stay so with a disk that lags behind, if the others suffice."""
+    def _too_much(self, member: Member, serving: Mapping[str, Member]) -> list[tuple[str, ...]]:
+        """Of those that are in step nobody need stay so with a disk that lags behind, if the others suffice, and are
+        there to agree."""
         replica = member.replica
-        others = {each.name for each in replica.in_step if each != replica.us}
+        others = {each.name for each in replica.in_step if each != replica.us and each.name in serving}
         if replica.updating:
             return []
         if member.broker.store.unsynced() > member.settings.unsynced_max and majority(replica.voters, others):
