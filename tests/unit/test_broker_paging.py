@@ -8,6 +8,7 @@ from broker_rig import Rig, Shelf, bodies, text
 from queue_view import seen
 
 from coterie.amqp.wire.tables import Table
+from coterie.broker.leases import ACQUIRE, RELEASE, LeaseStep
 from coterie.broker.queue import Queue
 from coterie.broker.rows import Row
 from coterie.broker.settings import BrokerSettings
@@ -36,6 +37,11 @@ def paged(arguments: Table | None = None) -> tuple[Rig, Shelf, Queue]:
     assert queue.pager.resident <= 100
     assert queue.pager.paged == COUNT - 5
     return rig, store, queue
+
+
+def lease(rig: Rig, queue: Queue, do: str, **more: int) -> None:
+    asked = LeaseStep(do, "l", "me", session="s", **more)  # type: ignore[arg-type]
+    assert isinstance(rig.ask(lambda done: queue.cluster.lease(queue, asked, done)), dict)
 
 
 def test_all_but_the_head_is_paged_out_and_consumers_get_everything_in_order() -> None:
@@ -134,6 +140,19 @@ def test_a_dead_letter_is_brought_from_disk_and_held_until_then() -> None:
     assert (queue.ready, queue.unacked) == (60, 0)
     assert bodies(grave) == numbers(5, 15)
     assert queue.pager.paged == COUNT - 15
+
+
+def test_a_leased_message_on_disk_that_is_given_back_too_often_dies_when_it_is_brought() -> None:
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-delivery-limit": 1}
+    rig, store, queue = paged(letters)
+    grave = rig.declare("dead", durable=True)
+    for _ in range(2):
+        lease(rig, queue, ACQUIRE, rows=8)
+        lease(rig, queue, RELEASE)
+    while store.serve():
+        rig.run()
+    assert sorted(bodies(grave)) == numbers(0, 8)
+    assert (queue.count, queue.unacked) == (COUNT - 8, 0)
 
 
 def test_what_expires_on_disk_is_dropped_unread_if_nobody_wants_it() -> None:

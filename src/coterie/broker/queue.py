@@ -309,7 +309,7 @@ class Queue:
         if limit is not None and redelivered:
             exhausted = self.table.exhausted(ranges, limit)
             if exhausted:
-                self.dequeue(holder, exhausted, Reason.EXHAUSTED)
+                self._give_up(holder, exhausted)
                 ranges = self.table.held_of(holder, ranges)
         self._put_back(holder, ranges, redelivered)
         self.counters.released += count_of(ranges)
@@ -319,6 +319,16 @@ class Queue:
         if self.expiry.mortal:
             self.expiry.arm()
         self.dispatcher.schedule()
+
+    def _give_up(self, holder: object, ranges: list[Range]) -> None:
+        """What it holds was given back too often. A lease may have some on disk only, which must be brought before they
+        can die."""
+        absent = self.pager.absent
+        on_disk = within(ranges, absent) if absent and self.limits.dead_exchange is not None else []
+        if on_disk:
+            self.put_back(holder, on_disk, redelivered=True)
+            self.leave(on_disk, Reason.EXHAUSTED)
+        self.dequeue(holder, ranges, Reason.EXHAUSTED)
 
     def _put_back(self, holder: object, ranges: list[Range], redelivered: bool) -> None:
         if ranges:
