@@ -143,7 +143,7 @@ def test_a_dead_letter_is_brought_from_disk_and_held_until_then() -> None:
 
 
 def test_a_leased_message_on_disk_that_is_given_back_too_often_dies_when_it_is_brought() -> None:
-    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-delivery-limit": 1}
+    letters: Table = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-delivery-limit": 1}
     rig, store, queue = paged(letters)
     grave = rig.declare("dead", durable=True)
     for _ in range(2):
