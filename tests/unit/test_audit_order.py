@@ -64,7 +64,7 @@ def test_not_even_of_what_the_others_were_told_is_held_if_its_own_subgroup_is_no
     assert verdict(text) == []
 
 
-MERGED_ALONE = """
+MERGED = """
     A view view=1@A members=A,B,C agreed start=A:1,B:1,C:1
     B view view=1@A members=A,B,C agreed start=A:1,B:1,C:1
     C view view=1@A members=A,B,C agreed start=A:1,B:1,C:1
@@ -80,17 +80,8 @@ MERGED_ALONE = """
 """
 
 
-def test_a_member_that_takes_a_merge_alone_which_its_coordinator_has_given_up_was_cut_off() -> None:
-    """It may lack what the others have gone on with."""
-    others = """
-        A view view=2@A members=A,B before=1@A start=A:2,B:1
-        B view view=2@A members=A,B before=1@A start=A:2,B:1
-    """
-    assert verdict(MERGED_ALONE + others) == []
-
-
 def test_a_member_that_takes_a_merge_with_a_majority_has_what_that_was_told_is_held() -> None:
-    (found,) = verdict(MERGED_ALONE)
+    (found,) = verdict(MERGED)
     assert "C#1 went from 1@A#1 to 3@D#1 without position 1, but A#1 was told that 1 is held" in found
 
 

@@ -193,6 +193,35 @@ def test_a_leader_waits_for_a_part_whose_flush_takes_long(make: Make) -> None:
     assert group["a"].rule("gms.resume.merge_failed") == 0
 
 
+def test_an_offer_that_is_repeated_while_others_are_waited_for_is_not_called_off(make: Make) -> None:
+    group = parted(make, "a b", "c d", "e f")
+    group.heal()
+    group.delay(StartFlushOk, by=0.3, source="f", to="e", times=1)
+    view = group.settle("a b c d e f")
+    assert [str(heard) for heard in group.heard if isinstance(heard.message, MergeRsp)].count("c>a MergeRsp") > 1
+    assert isinstance(view, MergeView)
+    assert len(view.subgroups) == 3
+    assert group["a"].rule("gms.merge_cancelled") == 0
+
+
+def test_an_offer_that_comes_twice_in_one_turn_is_not_called_off(make: Make) -> None:
+    group = parted(make, "a b", "c d")
+    a, c = group["a"], group["c"]
+    group.heal()
+    group.lose(MergeRsp, source="c")
+    group.until(lambda: group.story(MergeRsp))
+    offer = next(heard.message for heard in group.heard if isinstance(heard.message, MergeRsp))
+
+    def twice() -> None:
+        for _ in range(2):
+            a.gms._handle(c.local, offer)
+
+    a.call(twice)
+    group.heal()
+    assert isinstance(group.settle("a b c d"), MergeView)
+    assert a.rule("gms.merge_cancelled") == 0
+
+
 def test_a_leader_does_not_wait_long_for_a_coordinator_that_says_nothing(make: Make) -> None:
     group = parted(make, "a b", "c d")
     group.heal()

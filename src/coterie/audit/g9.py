@@ -9,8 +9,7 @@ view in which something has a place:
 - two members that were both told (`held`) that V's order is held by a majority up to some position have, up to there,
   no different bundles at one position;
 - a member that goes from V to a view to which a majority of V goes with it has everything up to the last position of
-  which anyone was told, and the same. In a merge, those who "go with it" are its subgroup, but for those who are known
-  to have gone elsewhere: their coordinator may have given up the merge, and one that was cut off does not hear of that.
+  which anyone was told, and the same. In a merge, those who "go with it" are its subgroup.
 
 Beyond what was told, a member that crashed or was cut off may have delivered a tail that others ordered differently.
 """
@@ -240,15 +239,13 @@ def _agree(state: State, view: str, order: ViewOrder, one: Who, other: Who, upto
 def _with_majority(state: State, view: str) -> list[Who]:
     """Those who went to a view to which, from the same view, a majority went."""
     listed = min(state.lists.get(view, {()}))
-    following = state.following.get(view, {})
     went = []
-    for who, event in sorted(following.items()):
+    for who, event in sorted(state.following.get(view, {}).items()):
         groups = views.subgroups(event)
         if groups is None:
             together = set(views.members(event))
         else:
             together = {member for origin, group in groups for member in group if origin == view}
-            together -= {views.name(other) for other, its in following.items() if its.view != event.view}
         if 2 * len(together.intersection(listed)) > len(listed):
             went.append(who)
     return went

@@ -45,7 +45,7 @@ class Coordinator:
         self._offer: MergeRsp | None = None
         """Repeated until it is decided on."""
         self._partners: dict[tuple[Address, int], None] = {}
-        """Whose offers to the merge that we lead came in time."""
+        """Whose offers to the merge that we lead came in time: they are repeated until it is decided on."""
         self._decision: Future[InstallMerge | None] | None = None
 
     def stop(self) -> None:
@@ -201,8 +201,12 @@ class Coordinator:
         """MERGE-RSP. What is offered too late is turned down: a part must not stay flushed for nothing."""
         if part is not None and part.view.counter > COUNTER_MAX:
             part = None
-        in_time = self._gms.rounds.answered(number, member, part) or (member, number) in self._partners
-        if not in_time and part is not None:
+        in_time = self._gms.rounds.answered(number, member, part)
+        if part is None:
+            return
+        if in_time:
+            self._partners[member, number] = None  # at once: the same offer may come again in this turn
+        elif (member, number) not in self._partners:
             self._call_off(member, number)
 
     def _call_off(self, member: Address, number: int) -> None:
