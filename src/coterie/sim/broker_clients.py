@@ -481,6 +481,11 @@ class Client(StreamHandler):
         if rest:
             self.runtime.call_later(self.delay or rng.choice((0.005, 0.05)), self._answer, self._attempt)
 
+    @property
+    def expects(self) -> bool:
+        """It has not read yet what its broker has sent: a slow link may take seconds."""
+        return self._stream is not None and self._stream.expects
+
     def drain(self, queues: list[str]) -> None:
         """Accept what there is, and consume these queues."""
         self.draining = True

@@ -162,7 +162,8 @@ class BrokerSimulation:
             for client in self.clients.values():
                 world.soon(client.runtime.owner, client.drain, queues if client.name == first else [])
             world.run(world.time + _SLICE)
-            calm = calm + 1 if all(host.empty for host in self.served.values()) else 0
+            empty = all(host.empty for host in self.served.values())
+            calm = calm + 1 if empty and not any(client.expects for client in self.clients.values()) else 0
         if calm < 2 and self.clients:
             self._complain_of_rest()
 

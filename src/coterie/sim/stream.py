@@ -89,6 +89,11 @@ class SimStream(Stream):
     def buffered(self) -> int:
         return self._queued
 
+    @property
+    def expects(self) -> bool:
+        """Something that the other end has written is on its way."""
+        return bool(self.other._flight or self.other._queue)
+
     def write(self, buffers: Sequence[Buffer]) -> None:
         if not self._open or self._closing or self._owner.state == DEAD:
             return
