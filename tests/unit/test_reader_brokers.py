@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coterie import reader
 from coterie.errors import UserError
+from coterie.reader import look
 from coterie.reader.brokers import brokers
 
 
@@ -65,3 +68,14 @@ def test_no_password_is_shown() -> None:
     assert "geheim" not in repr(found)
     with found.client() as client:
         assert "geheim" not in repr(client)
+
+
+def test_a_look_that_nobody_answers_ends_soon_however_patient_it_would_be_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(look, "BEGINNING", 0.2)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(reader.Unavailable, match=r"nobody could answer for 0\.2 s"):
+            reader.read("q", url, patience=3600)

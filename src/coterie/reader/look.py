@@ -17,6 +17,9 @@ from coterie.reader.batches import ROWS, Batches, Columns, checked, schema, slic
 from coterie.reader.brokers import Brokers, Login, Nodes, brokers
 from coterie.streams.arrow import record_batch
 
+BEGINNING = 10.0
+"""Seconds, at most, until somebody answers when a look begins: an address may be wrong. Later `patience` counts."""
+
 
 class Look(Batches):
     """Iterate as often as you like: each time the same positions are read, with connections of their own."""
@@ -46,7 +49,7 @@ class Look(Batches):
         self._brokers = brokers
         self._limit = limit
         self._batch_rows = batch_rows
-        with brokers.client() as client:
+        with brokers.hasty(BEGINNING).client() as client:
             self.cut = client.cut(queue)
             """How far the queue had come."""
             self._nodes = [node.url for node in client.nodes() if node.url is not None]
